@@ -1,6 +1,6 @@
-"""What can be set, how it is checked, and how objects are built from it.
+"""The configuration: its schema, its checks, and building objects from it.
 
-``overrides``, ``explain`` and ``hydra_guard`` are imported by their names alone: they need Hydra.
+``overrides``, ``explain`` and ``hydra_guard`` are not imported here, because they need Hydra.
 """
 
 from triptych.config.build import (

@@ -1,7 +1,7 @@
-"""``build`` makes objects from the configuration.
+"""Builds objects from the configuration.
 
-It takes the place of ``hydra.utils.instantiate``: it builds only what is on an allow list, and answers a
-wrong name or type with the key, the value and the nearest valid choice.
+``build`` replaces ``hydra.utils.instantiate``. It builds only what is on an allow list, and an error names the key, the
+value and the nearest valid choice.
 """
 # Takes a DictConfig: the nodes are open, each typed by the class that its _target_ names.
 
@@ -31,16 +31,12 @@ ALLOWED = (
     "lightning.pytorch.profilers",
     "lightning.pytorch.strategies",
 )
-"""The classes, and packages with classes, that a configuration may build; TRIPTYCH_ALLOW in the environment adds more,
-separated by commas."""
+"""The classes and packages that a configuration may build; the environment variable TRIPTYCH_ALLOW adds more, separated
+by commas."""
 
 
 def target_of(config: DictConfig, key: str) -> Any:
-    """The class that ``key._target_`` names.
-
-    Raises:
-        ConfigError: no such class, or not on the allow list.
-    """
+    """The class that ``key._target_`` names."""
     path = OmegaConf.select(config, f"{key}._target_")
     if not isinstance(path, str):
         raise ConfigError(f"{key}: expected a group choice with a _target_, got {OmegaConf.select(config, key)}")
@@ -48,13 +44,13 @@ def target_of(config: DictConfig, key: str) -> Any:
 
 
 def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
-    """The class at a path, if both the path and the place where the class is defined are allowed: an alias may lead
-    elsewhere (``triptych.train.Path``), and a function does what it likes.
+    """The class at a path. Both the path and the module that defines the class must be allowed: an alias may lead
+    elsewhere (``triptych.train.Path``), and a function could do anything.
 
     Args:
-        key: where the path stands.
-        path: modules and class, with dots between them.
-        allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
+        key: key of the path in the configuration.
+        path: dotted path of the class.
+        allowed: allowed classes and packages, in addition to TRIPTYCH_ALLOW.
     """
     target = object_at(key, path, allowed)
     if not isinstance(target, type):
@@ -63,7 +59,7 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
 
 
 def function_at(key: str, path: str, allowed: Sequence[str]) -> Any:
-    """The function at a path that the user has typed: a file must not name one. See ``class_at``."""
+    """The function at a path from the command line (a file must not name one). See ``class_at``."""
     target = object_at(key, path, allowed)
     if not isinstance(target, types.FunctionType):
         raise ConfigError(f"{key}={path}: expected a function")
@@ -80,7 +76,7 @@ def object_at(key: str, path: str, allowed: Sequence[str]) -> Any:
         is_own = not f"{path}.".startswith(tuple(f"{root}." for root in allowed))
         hint = f" ({error})" if is_own else ""
         if is_own and isinstance(error, ModuleNotFoundError):
-            hint += "; expected PYTHONPATH=FOLDER, where the package is"
+            hint += "; set PYTHONPATH to the folder of the package"
         raise ConfigError(f"{key}={path}: there is no such class or function{hint}") from None
     if isinstance(target, type | types.FunctionType):
         place = f"{target.__module__}.{target.__qualname__}"
@@ -90,37 +86,32 @@ def object_at(key: str, path: str, allowed: Sequence[str]) -> Any:
 
 
 def check_allowed(key: str, path: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Refuses the path of a class that is not allowed, without importing it.
-
-    Args:
-        key: where the path stands.
-        path: modules and class, with dots between them.
-        allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
+    """Raises an error for a path that is not allowed, without importing it; see ``class_at``.
 
     Returns:
-        The beginnings of allowed paths.
+        The prefixes of allowed paths.
     """
     own = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
     roots = tuple(f"{root}." for root in (*allowed, *filter(None, own)))
     if not f"{path}.".startswith(roots):
         packages = ", ".join(dict.fromkeys(root.partition(".")[0] for root in allowed))
         raise ConfigError(
-            f"{key}={path}: not allowed; expected a class of {packages}. For classes of your own, set "
-            "TRIPTYCH_ALLOW=PACKAGE in the environment, and PYTHONPATH=FOLDER where the package is"
+            f"{key}={path}: not allowed; expected a class of {packages}. To use your own classes, set the environment "
+            "variables TRIPTYCH_ALLOW=PACKAGE and PYTHONPATH=FOLDER"
         )
     return roots
 
 
 def build(config: DictConfig, key: str, given: Mapping[str, object] | None = None) -> Any:
-    """Calls what ``key._target_`` names with the other values of the node; nodes within are built first. Where
-    ``key._partial_`` is true, the result still wants its positional arguments: it is a part, and a stack has the sizes.
+    """Calls the class ``key._target_`` with the other values of the node; nested nodes are built first. If
+    ``key._partial_`` is true, returns a ``functools.partial``: the stack later passes the sizes.
 
     Args:
-        key: of the node, for instance "model.encoder".
-        given: arguments that do not stand in the configuration.
+        key: key of the node, for example "model.encoder".
+        given: arguments that are not in the configuration.
 
     Raises:
-        ConfigError: an unknown setting, a missing one, or a value that does not fit.
+        ConfigError: a setting is unknown, missing or invalid.
     """
     arguments = {**check(config, key, tuple(given or ())), **(given or {})}
     for name, value in arguments.items():
@@ -133,16 +124,13 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
 
 
 def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, object]:
-    """Compares a node with the signature of what ``key._target_`` names, without calling it.
+    """Checks a node against the signature of ``key._target_``, without calling it.
 
     Args:
-        given: names of arguments that do not stand in the configuration.
+        given: names of arguments that are not in the configuration.
 
     Returns:
-        The arguments in the node; those that are to be built are still nodes.
-
-    Raises:
-        ConfigError: an unknown setting, a missing one, or a value that does not fit.
+        The arguments in the node; nested nodes are not built yet.
     """
     target = target_of(config, key)
     node = OmegaConf.select(config, key)
@@ -159,11 +147,11 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
         if name not in settings and (not takes_any or name.startswith("_")):
             if name in parameters and name not in given:
                 raise ConfigError(
-                    f"{key}.{name}: an option of a part is keyword-only; put it behind a * in {target.__name__}"
+                    f"{key}.{name}: an option of a part must be keyword-only; put it after a * in {target.__name__}"
                 )
             raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{suggestion(name, settings)}")
         if OmegaConf.is_missing(node, name):
-            raise ConfigError(f"{key}.{name} is missing: give {key}.{name}=...")
+            raise ConfigError(f"{key}.{name} is missing: set {key}.{name}=...")
         value = node[name]
         if isinstance(value, DictConfig) and "_target_" in value:
             check_kind(config, f"{key}.{name}", hints.get(name, Any))
@@ -184,10 +172,10 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
 
 
 def check_kind(config: DictConfig, key: str, hint: Any) -> None:
-    """Refuses a part of another kind: ``block.position`` makes a ``Position``.
+    """Raises an error for a part of the wrong kind: ``block.position`` must build a ``Position``.
 
     Args:
-        hint: of the argument: what the part is called with, and what it makes.
+        hint: type of the argument: what the part is called with, and what it returns.
     """
     if typing.get_origin(hint) is not Callable:
         return
@@ -200,13 +188,13 @@ def check_kind(config: DictConfig, key: str, hint: Any) -> None:
         raise ConfigError(f"{place}: expected a {made.__name__}")
     given, wanted = (positional_names(each) for each in (target, made))
     if given is not None and not set(wanted or ()) <= {*given}:
-        raise ConfigError(f"{place}({', '.join(given)}): expected ({', '.join(wanted or ())}), then options behind a *")
+        raise ConfigError(f"{place}({', '.join(given)}): expected ({', '.join(wanted or ())}), then options after a *")
     if isinstance(taken, list) and annotation not in (Any, taken[0]) and isinstance(annotation, type):
         raise ConfigError(f"{place}: takes {annotation.__name__} first, expected {taken[0].__name__}")
 
 
 def positional_names(target: type) -> list[str] | None:
-    """The parameters of a class that are not keyword-only; None: it takes any."""
+    """The parameters of a class that are not keyword-only; None: it accepts any."""
     parameters = inspect.signature(target).parameters.values()
     if any(p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for p in parameters):
         return None
@@ -214,10 +202,10 @@ def positional_names(target: type) -> list[str] | None:
 
 
 def check_keys(config: DictConfig, schema: type) -> None:
-    """Refuses what ``+key=value`` adds to a typed node, and sizes and probabilities that cannot be.
+    """Checks a typed node: keys added by ``+key=value``, choices, sizes and probabilities.
 
     Args:
-        schema: the dataclass that types it.
+        schema: dataclass of the node.
     """
     prefix = config._get_full_key("")
     fields = {field.name: field for field in dataclasses.fields(schema)}
@@ -240,17 +228,13 @@ def check_keys(config: DictConfig, schema: type) -> None:
 
 
 def check_dropout(key: str, value: object) -> None:
-    """Refuses a dropout that is no probability."""
+    """Raises an error if a dropout is not a probability."""
     if "dropout" in key.rpartition(".")[2] and isinstance(value, int | float) and not 0 <= value < 1:
         raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
 
 
 def check_type(key: str, value: object, hint: Any) -> None:
-    """Compares a value with a type annotation, as far as configurations can hold such values.
-
-    Raises:
-        ConfigError: the value does not fit, or is not a finite number.
-    """
+    """Checks a value against a type annotation, and that numbers are finite."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}={value}: expected a finite number")
     if not _fits(value, hint):
@@ -258,7 +242,7 @@ def check_type(key: str, value: object, hint: Any) -> None:
 
 
 def spell(value: object) -> str:
-    """A value as it is written on the command line: ``[64,null]``."""
+    """A value in command-line syntax: ``[64,null]``."""
     if isinstance(value, list):
         return f"[{','.join(map(spell, value))}]"
     if isinstance(value, bool):
@@ -267,7 +251,7 @@ def spell(value: object) -> str:
 
 
 def expected(value: object, hint: Any) -> str:
-    """What stands after the colon of an error message about a value that does not fit a type annotation."""
+    """The part of an error message that describes the expected type or choices."""
     if choices := [*dict.fromkeys(str(choice) for choice in _choices(hint))]:
         return one_of(str(value), choices)
     example = f", such as [{value}]" if value is not None and _fits([value], hint) else ""
@@ -276,7 +260,7 @@ def expected(value: object, hint: Any) -> str:
 
 
 def describe_type(hint: Any) -> str:
-    """What fits a type annotation, in plain words: its choices, or its kinds of values."""
+    """A type annotation in plain words: its choices, or its kinds of values."""
     choices = [*dict.fromkeys(str(choice) for choice in _choices(hint))]
     if choices and _fits(None, hint):
         choices.append("null")
@@ -285,8 +269,7 @@ def describe_type(hint: Any) -> str:
 
 @functools.cache
 def hints_of(target: Any) -> dict[str, Any]:
-    """The type annotations of what a class is called with; empty where a library names what it imports for type
-    checkers alone."""
+    """The type annotations of a constructor; empty if they name imports that only type checkers see."""
     try:
         owner = next(kind for kind in target.__mro__ if "__init__" in vars(kind))
         return typing.get_type_hints(target if "__dataclass_fields__" in vars(owner) else target.__init__)
@@ -320,7 +303,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _kinds(hint: Any) -> list[str]:
-    """The kinds of values that fit a type annotation, in plain words; of those that a configuration can hold."""
+    """A type annotation in plain words, limited to values that a configuration can hold."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         kinds = [kind for part in typing.get_args(hint) for kind in _kinds(part)]
         kinds = [kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds]
@@ -331,7 +314,7 @@ def _kinds(hint: Any) -> list[str]:
     if typing.get_origin(hint) is dict:
         return ["a mapping"]
     if typing.get_origin(hint) is Callable:
-        return ["a part, which its group chooses"]
+        return ["a part chosen by its config group"]
     words = {int: "a whole number", float: "a number", str: "a text", type(None): "null"}
     return [words.get(hint, str(getattr(hint, "__name__", hint)))]
 

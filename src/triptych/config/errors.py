@@ -1,4 +1,4 @@
-"""Errors that are for the user, and the parts of their messages."""
+"""Errors caused by the user's input, and helpers for their messages."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -8,28 +8,28 @@ from triptych.config.terms import alike, plain
 
 
 class ConfigError(ValueError):
-    """A mistake in the configuration; the message is for the user."""
+    """An error in the configuration, with a message for the user."""
 
 
 class ConfigErrors(ConfigError):
-    """Several mistakes; ``args`` are their messages."""
+    """Several errors; ``args`` are their messages."""
 
     def __str__(self) -> str:
         return "\n".join(self.args)
 
 
 def messages_of(error: Exception) -> list[str]:
-    """The message of each mistake that an error is about."""
+    """The message of each error in an exception."""
     return [*error.args] if isinstance(error, ConfigErrors) else [str(error)]
 
 
 class Mistakes(list[str]):
-    """The messages of several checks, to be raised together."""
+    """Collects the messages of several checks, to raise them together."""
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Keeps the message of a ``ConfigError``. What else a check trips over follows from an earlier mistake, if
-        there is one."""
+        """Collects the message of a ``ConfigError``. Any other exception is ignored after an earlier error, which is
+        its likely cause."""
         try:
             yield
         except ConfigError as error:
@@ -39,22 +39,22 @@ class Mistakes(list[str]):
                 raise
 
     def raise_all(self) -> None:
-        """Raises what was noted."""
+        """Raises the collected errors, if any."""
         if messages := dict.fromkeys(self):
             raise (ConfigErrors if len(messages) > 1 else ConfigError)(*messages)
 
 
 class RunError(RuntimeError):
-    """A run that cannot go on, through no mistake of ours: a full disk, a loss that is not finite, a damaged file. The
-    message is for the user."""
+    """A run failed for a reason outside of the code, such as a full disk, a NaN loss or a damaged file. The message is
+    for the user."""
 
 
 @contextmanager
 def refusing(place: str = "") -> Iterator[None]:
-    """What constructors and readers say against what they are given is the answer to a setting.
+    """Turns a ``ValueError`` of a constructor or reader into a ``ConfigError``.
 
     Args:
-        place: of what is given; it stands before what they say.
+        place: prefix of the message.
     """
     try:
         yield
@@ -63,29 +63,29 @@ def refusing(place: str = "") -> Iterator[None]:
 
 
 FEW = 8
-"""So many choices are listed even where the nearest one is known."""
+"""Maximum number of choices to list along with the nearest one."""
 
 
 MOST = 16
-"""So many names are listed where none is like the one that was given."""
+"""Maximum number of names to list if none is similar."""
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
-    """The valid names most like this one, as the end of an error message; empty if none is like it."""
+    """The most similar valid names, as the end of an error message; empty if none is similar."""
     matches = alike(name, valid) or difflib.get_close_matches(name, valid, n=1)
     matches = matches or [choice for choice in valid if len(choice) > 3 and plain(choice) in plain(name)][:1]
     return f"; did you mean {listed(matches, 'or')}?" if matches else ""
 
 
 def suggestion(name: str, valid: Sequence[str]) -> str:
-    """The valid names most like this one, or else all of them, as the end of an error message."""
+    """The most similar valid names, or all of them, as the end of an error message."""
     if not valid:
         return ", and no other"
     return nearest(name, valid) or f"; expected one of {', '.join(valid[:MOST])}{more(valid, MOST)}"
 
 
 def one_of(name: str, valid: Sequence[str]) -> str:
-    """The valid names and the nearest of them, or the nearest alone of many, after a colon of an error message."""
+    """The valid names and the nearest of them, or only the nearest of many, as the end of an error message."""
     near = nearest(name, valid)
     if near and len(valid) > FEW:
         return near.removeprefix("; ")
@@ -93,10 +93,10 @@ def one_of(name: str, valid: Sequence[str]) -> str:
 
 
 def more(names: Sequence[str], shown: int, word: str = "and") -> str:
-    """How many names there are besides those that are shown."""
+    """The number of names that are not shown."""
     return f" {word} {len(names) - shown} more" if len(names) > shown else ""
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
-    """The first few of some names, and how many more there are."""
+    """The first names, and the number of others."""
     return ", ".join(names[:4]) + more(names, 4, word)

@@ -1,5 +1,5 @@
-"""Mistakes in overrides, answered with the key, the value, what was expected and the nearest valid choice."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""Error messages for invalid overrides: the key, the value, what was expected and the nearest valid choice."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import dataclasses
 import difflib
@@ -40,22 +40,22 @@ from triptych.config.terms import REMARKS, THEIR_LAUNCHER_KEYS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
 OPTIONS = ("--multirun", "--config-dir", "--help", "--resolve", "--shell-completion")
-"""Of Hydra's, those that may be misspelled."""
+"""Hydra's options, to suggest if one is misspelled."""
 LONG = 160
-"""Characters; choices that take more are counted by their families."""
+"""Maximum number of characters of a list of choices; longer lists are grouped by family."""
 
 
 def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str | None:
-    """What the user should read, in one or two lines; None if the mistake is ours.
+    """The message for the user, in one or two lines; None if the error is a bug.
 
     Args:
-        error: what was raised.
-        command: the sub-command; its configuration gives the valid names.
-        arguments: of the command line; the groups that they choose have keys of their own.
+        error: the exception.
+        command: sub-command, whose configuration has the valid names.
+        arguments: arguments of the command line.
     """
     if isinstance(error, ConfigError | RunError):
         return str(error)
-    if isinstance(error.__cause__, ConfigError):  # of what Hydra builds
+    if isinstance(error.__cause__, ConfigError):  # raised by an object that Hydra built
         return str(error.__cause__)
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return place_of(error, arguments)
@@ -89,37 +89,33 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         return f"{match[1]} exists: drop the +"
     if "does not support sweep type" in message:
         if command == "doctor":
-            return (
-                "an interval is searched, and doctor looks at one training: give one value of it, or a list (key=a,b,c)"
-            )
-        return "an interval is searched: add hydra/sweeper=optuna, or list values (key=a,b,c)"
+            return "doctor checks a single run and does not search an interval. Set one value, or a list (key=a,b,c)"
+        return "an interval needs a search: add hydra/sweeper=optuna, or list the values (key=a,b,c)"
     if "requires --multirun" in message:
         return f"{message.splitlines()[0].replace('--multirun', '-m')}"
     if "Ambiguous value for argument" in message:
         quoted = next(map(in_quotes, (a for a in arguments if f"'{a}'" in message)), None)
-        text = f"; one text needs quotes: {quoted}" if quoted else ""
+        text = f"; a single text needs quotes: {quoted}" if quoted else ""
         said = message.splitlines()[0]
-        return f"{said}. Several values make a sweep, which needs -m; a list is 'key=[a,b]'{text}."
+        return f"{said}. For a sweep over several values, add -m; a list is written 'key=[a,b]'{text}."
     for argument in arguments:
         if (reason := why_unreadable(argument)) is None:
             continue
         if quoted := in_quotes(argument):
             key, _, value = argument.partition("=")
             if value.startswith("~/"):
-                return (
-                    f"{argument}: the shell expands ~ at the beginning of a word alone; expected {key}=$HOME{value[1:]}"
-                )
+                return f"{argument}: the shell expands ~ only at the start of a word; expected {key}=$HOME{value[1:]}"
             said = (
                 reason.partition("': ")[2] if "Unknown function" in reason else "Hydra reads these characters as syntax"
             )
-            list_form = "; a list is 'key=[a,b]'" if "[" in value else ""
+            list_form = "; a list is written 'key=[a,b]'" if "[" in value else ""
             return f"{argument}: {said}; a text needs quotes: {quoted}{list_form}"
-        return f"{argument}: {reason} (an override is key=value without blanks)"
+        return f"{argument}: {reason} (an override is key=value without spaces)"
     return message.splitlines()[0] if "\n" not in message.strip() else " ".join(message.split("\n")[:2])
 
 
 def why_unreadable(argument: str) -> str | None:
-    """What Hydra has against an argument, in its words; None: it can read it, or it is no override."""
+    """Hydra's error for an argument; None: it is valid, or not an override."""
     try:
         parsed([argument])
     except HydraException as error:
@@ -129,7 +125,7 @@ def why_unreadable(argument: str) -> str | None:
 
 
 def in_quotes(argument: str) -> str | None:
-    """The override whose value is the text of this one, as it is typed into a shell; None: it is no override."""
+    """The override with its value quoted as text for a shell; None: it is not an override."""
     key, equals, value = argument.partition("=")
     if not equals or not re.fullmatch(r"[+~]*[\w.@/:-]+", key, re.ASCII):
         return None
@@ -139,11 +135,11 @@ def in_quotes(argument: str) -> str | None:
 
 
 def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
-    """What to say of an argument that is an option of other programs: which setting it would be here.
+    """The message for an argument like ``--seed=3``, with the setting to use instead.
 
     Args:
-        argument: with its value, if that follows an equals sign.
-        arguments: of the command line.
+        argument: one of the arguments, with its value if it has an equals sign.
+        arguments: arguments of the command line.
     """
     name, _, value = argument.partition("=")
     key, following = name.lstrip("-"), [*arguments, ""][list(arguments).index(argument) + 1]
@@ -156,18 +152,14 @@ def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
 
 
 def without_key(number: int, arguments: Sequence[str], command: str) -> str:
-    """What to say of an argument that is not key=value.
-
-    Args:
-        arguments: of the command line.
-    """
+    """The message for the argument at a position that is not key=value."""
     argument, following = arguments[number], [*arguments, ""][number + 1]
     previous = arguments[number - 1] if number else ""
     if argument.startswith("=") or previous.endswith("="):
-        return f"{previous} {argument}: write it without blanks, {previous}{argument}"
+        return f"{previous} {argument}: write it without spaces, {previous}{argument}"
     if following.startswith("="):
         whole = f"{argument}{following}{[*arguments, ''][number + 2] if following == '=' else ''}"
-        return f"{argument} {following}: write it without blanks, {whole}"
+        return f"{argument} {following}: write it without spaces, {whole}"
     key, colon, value = argument.partition(":")
     if colon and "/" not in key:
         return f"{argument}: expected key=value; did you mean {key}={value}?"
@@ -188,12 +180,12 @@ def without_key(number: int, arguments: Sequence[str], command: str) -> str:
 
 
 def without_choice(group: str, arguments: Sequence[str]) -> str:
-    """What to say of a group that is taken away (~logger), though every training has a choice of it."""
-    return f"~{group}: a training needs one; {describe_choices('', choices_of(group, arguments))}"
+    """The message for a required group that is removed (~logger)."""
+    return f"~{group}: required by every run; {describe_choices('', choices_of(group, arguments))}"
 
 
 def place_of(error: OSError, arguments: Sequence[str]) -> str | None:
-    """A file or folder that cannot be used; None if the mistake is ours."""
+    """The message for a file or folder that cannot be used; None if the error is a bug."""
     for argument in arguments:
         if argument.startswith("run_dir="):
             try:
@@ -206,7 +198,7 @@ def place_of(error: OSError, arguments: Sequence[str]) -> str | None:
 
 
 def wrong_value(key: str, command: str, arguments: Sequence[str]) -> str | None:
-    """What was expected in place of a value, by the type of the key; None: it has none."""
+    """The message for a value of the wrong type; None: the key has no type."""
     hint: typing.Any = SCHEMAS[command]
     for name in key.split("."):
         hints = typing.get_type_hints(hint) if isinstance(hint, type) else {}
@@ -215,13 +207,13 @@ def wrong_value(key: str, command: str, arguments: Sequence[str]) -> str | None:
         hint = hints[name]
     if dataclasses.is_dataclass(hint):
         names = [f"{key}.{field.name}" for field in dataclasses.fields(hint)]
-        return f"{key} has settings of its own; expected one of {', '.join(names[:MOST])}{more(names, MOST)}"
+        return f"{key} is a node with settings; expected one of {', '.join(names[:MOST])}{more(names, MOST)}"
     values = [a.partition("=")[2] for a in arguments if a.partition("=")[0].lstrip("+") == key]
     return f"{key}={values[-1]}: {expected(values[-1], hint)}" if values else None
 
 
 def in_a_list(command: str, arguments: Sequence[str]) -> str | None:
-    """What to say of data.split_names.validation=0.1, where data.split_names is a list; None: no key is such."""
+    """The message for data.split_names.validation=0.1 if data.split_names is a list; None: no key is a list."""
     with initialize_config_module("triptych.conf", version_base="1.3"):
         config = compose(command, overrides=list(choices_in(arguments)))
     for override in parsed(arguments):
@@ -232,15 +224,17 @@ def in_a_list(command: str, arguments: Sequence[str]) -> str | None:
             node = OmegaConf.select(config, parent, throw_on_missing=False)
             if isinstance(node, ListConfig) and not (name.isdecimal() and int(name) < len(node)):
                 values = spell(OmegaConf.to_container(node))
-                return f"{override.input_line}: {parent} is a list; expected {parent}={values} as a whole"
+                return f"{override.input_line}: {parent} is a list; set the whole list, {parent}={values}"
         is_choice = override.package is not None or choices_of(key, arguments)
         if not (is_choice or override.is_sweep_override() or override.is_delete() or override.is_hydra_override()):
-            OmegaConf.update(config, key, override.value(), force_add=True)  # a list that a later one gives a key to
+            OmegaConf.update(
+                config, key, override.value(), force_add=True
+            )  # a later override may set a key of this list
     return None
 
 
 def not_a_choice(arguments: Sequence[str]) -> str:
-    """An argument that gives null, a number or true where a group has choices."""
+    """The message for a group that is set to null, a number or true."""
     for override in parsed(arguments):
         group = override.key_or_group
         if override.is_delete() or override.is_sweep_override() or not choices_of(group, arguments):
@@ -251,11 +245,11 @@ def not_a_choice(arguments: Sequence[str]) -> str:
 
 
 def missing_choice(path: str, arguments: Sequence[str]) -> str:
-    """A group has no such choice: names the nearest, and those that there are.
+    """The message for an unknown choice of a group, with the valid choices or the nearest.
 
     Args:
-        path: group and choice, for instance "model/ful"; a choice may have parts of its own, as experiments do.
-        arguments: of the command line.
+        path: group and choice, for example "model/ful"; a choice may contain slashes, as experiments do.
+        arguments: arguments of the command line.
     """
     parts = path.split("/")
     given = [override.key_or_group for override in parsed(arguments) if path.startswith(f"{override.key_or_group}/")]
@@ -268,8 +262,7 @@ def missing_choice(path: str, arguments: Sequence[str]) -> str:
 
 
 def with_architecture(name: str, experiments: Sequence[str]) -> str | None:
-    """What to say of an experiment whose name ends with an architecture, where that is chosen by model=; None: it is
-    none."""
+    """The suggestion for an experiment name that ends with an architecture, which model= chooses; None: it does not."""
     for architecture in ARCHITECTURES:
         question = name.removesuffix(f"_{architecture}")
         if question != name and question in experiments:
@@ -278,7 +271,7 @@ def with_architecture(name: str, experiments: Sequence[str]) -> str | None:
 
 
 def chosen_by_folder(key: str, arguments: Sequence[str]) -> str | None:
-    """What to say of model/bert=base, where the folder belongs to the choice; None: the key is no such folder."""
+    """The message for model/bert=base, where the folder belongs to the choice; None: the key has no such folder."""
     group, _, folder = key.partition("/")
     for override in parsed(arguments):
         choice = f"{folder}/{override.value()}"
@@ -288,7 +281,7 @@ def chosen_by_folder(key: str, arguments: Sequence[str]) -> str | None:
 
 
 def chosen_by_group(key: str, arguments: Sequence[str]) -> str | None:
-    """What to say of block.position=rotary, where a part is chosen by its group; None: the key is no part."""
+    """The message for block.position=rotary instead of block/position=rotary; None: the key is not a part."""
     group, place = f"block/{leaf_of(key)}", f"block/{leaf_of(key)}@{key}"
     if key in ("head", "heads.tokens", "heads.classes", "heads.tags"):
         group, place = "head", f"head@{'heads.tokens' if key == 'head' else key}"
@@ -301,22 +294,22 @@ def chosen_by_group(key: str, arguments: Sequence[str]) -> str | None:
         if name.lstrip("+") == key:
             choices = choices_of(group, arguments)
             near = [*alike(value, choices), *difflib.get_close_matches(value, choices), "NAME"][0]
-            return f"{argument}: a part is chosen by its group; did you mean {place}={near}?"
+            return f"{argument}: a part is chosen by its config group; did you mean {place}={near}?"
     return None
 
 
 def in_no_place(key: str) -> str | None:
-    """What to say of block/position@decoder=rotary, where no part is; None: the key names no place."""
+    """The message for block/position@decoder=rotary, a package without parts; None: the key has no package."""
     group, _, at = key.partition("@")
     part = group.removeprefix("block/")
     if not at or part not in PARTS:
         return None
     stack = "encoder" if "encoder" in at else "decoder"
-    return f"{key}: no part is there; expected {group}, or {group}@model.{stack}.{part} for one stack"
+    return f"{key}: {at} has no parts; expected {group}, or {group}@model.{stack}.{part} for one stack"
 
 
 def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
-    """What to say of block.position.theta where the chosen positions have no theta; None: none has."""
+    """The message for block.position.theta if only another choice has a theta; None: no choice has one."""
     node, _, option = key.rpartition(".")
     group = f"block/{leaf_of(node)}"
     if leaf_of(node) not in PARTS:
@@ -328,7 +321,7 @@ def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
 
 
 def of_another_choice(key: str, arguments: Sequence[str]) -> str | None:
-    """What to say of optimizer.momentum where the chosen optimizer has none; None: no choice of its group has."""
+    """The message for optimizer.momentum if only another choice of the group has one; None: no choice has one."""
     group, _, option = key.partition(".")
     if key.startswith(("hydra.launcher.", "hydra.sweeper.")):
         group, option = key.rpartition(".")[0].replace(".", "/"), leaf_of(key)
@@ -350,7 +343,7 @@ def of_another_choice(key: str, arguments: Sequence[str]) -> str | None:
 
 
 def options_of_parts(arguments: Sequence[str]) -> dict[str, str]:
-    """The options of all parts, such as block.position.theta, and the choice that has each: block/position=rotary."""
+    """The first choice that has each option of a part, such as block/position=rotary for block.position.theta."""
     options: dict[str, str] = {}
     for part in PARTS:
         for choice, keys in parts_in(f"block/{part}", arguments).items():
@@ -360,7 +353,7 @@ def options_of_parts(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def parts_in(group: str, arguments: Sequence[str]) -> dict[str, list[str]]:
-    """The parts of a group and their options, without the files of families, which only set options."""
+    """The parts of a group and their options, without files that only set options."""
     found = {}
     for choice in choices_of(group, arguments):
         content = OmegaConf.load(find_choice(group, choice, arguments))
@@ -370,11 +363,7 @@ def parts_in(group: str, arguments: Sequence[str]) -> dict[str, list[str]]:
 
 
 def describe_parts(arguments: Sequence[str]) -> str:
-    """A line for each group of parts: the parts and their options.
-
-    Args:
-        arguments: of the command line; its folder of configurations may have other parts.
-    """
+    """One line per group of parts, with the choices and their options; also those in the user's config folder."""
     lines = []
     for part in PARTS:
         parts = parts_in(f"block/{part}", arguments)
@@ -384,13 +373,13 @@ def describe_parts(arguments: Sequence[str]) -> str:
 
 
 def find_choice(group: str, choice: str, arguments: Sequence[str]) -> Path:
-    """The file of a choice, in the user's own folder or ours."""
+    """The file of a choice, in the user's config folder or in conf."""
     folders = [*own_folders(arguments), Path(str(files("triptych.conf")))]
     return next(file for folder in folders if (file := folder / group / f"{choice}.yaml").is_file())
 
 
 def describe_choices(choice: str, choices: Sequence[str]) -> str:
-    """Which choices there are; of many the nearest, or those that begin a family, such as the sizes of a model."""
+    """Lists the choices; if there are many, only the nearest or the families, such as the sizes of a model."""
     near, every = nearest(choice, choices), ", ".join(choices)
     if len(every) <= LONG:
         return f"expected one of {every}{near}"
@@ -398,16 +387,17 @@ def describe_choices(choice: str, choices: Sequence[str]) -> str:
         return near.removeprefix("; ")
     families: dict[str, list[str]] = {}
     for name in choices:
-        begin = re.match("[^-/]*[-/]|[^_]*_|", name)  # of a model or an experiment; else of kinds, as date_pairs
+        begin = re.match("[^-/]*[-/]|[^_]*_|", name)  # prefix of a model or experiment, or of a name like date_pairs
         families.setdefault(begin[0] if begin and begin[0] else name, []).append(name)
     some = [names[0] if len(names) == 1 else f"{begin}... ({len(names)})" for begin, names in families.items()]
-    return f"there are {', '.join(some)}"
+    return f"expected one of {', '.join(some)}"
 
 
 def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
-    """The choices of a group, those in the user's own folder included; empty: there is no such group. In a folder of
-    the group, the files that say where their keys belong are choices: models (bert/base), probes (probes/copy);
-    the others are of a group of their own (model/embedding)."""
+    """The choices of a group, including those in the user's config folder; empty: there is no such group.
+
+    Files in a subfolder are choices if they have a ``@package`` line, as bert/base and probes/copy; other subfolders
+    are separate groups (model/embedding)."""
     found = {
         file.relative_to(folder / group).with_suffix("").as_posix()
         for folder in (Path(str(files("triptych.conf"))), *own_folders(arguments))
@@ -418,8 +408,8 @@ def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
 
 
 def check_choices(arguments: Sequence[str]) -> None:
-    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens; a list
-    of parts or choices where one is used; and the group of a part at the end of a key."""
+    """Raises an error for a file that is not a choice of its group (model=embedding/tokens), a list where one choice is
+    expected, and the group of a part at the end of a key."""
     for argument in arguments:
         group, _, names = argument.partition("=")
         if group.partition("@")[0] in [f"block/{part}" for part in PARTS] and names.startswith("["):
@@ -427,8 +417,8 @@ def check_choices(arguments: Sequence[str]) -> None:
         if group in ("data", "model", "optimizer", "scheduler", "shape", "task", "tokenizer") and names.startswith("["):
             several = names.strip("[]").replace(" ", "")
             raise ConfigError(
-                f"{argument}: expected one choice, such as {group}={several.partition(',')[0]}; a run of each is "
-                f"-m {group}={several}"
+                f"{argument}: expected one choice, such as {group}={several.partition(',')[0]}. To run each of them, "
+                f"use -m {group}={several}"
             )
         if (match := re.fullmatch(r"(model[.]\w+)[.]block/(\w+)", group)) and match[2] in PARTS:
             raise ConfigError(f"{argument}: did you mean block/{match[2]}@{match[1]}.{match[2]}={names}?")
@@ -439,7 +429,7 @@ def check_choices(arguments: Sequence[str]) -> None:
 
 
 def own_folders(arguments: Sequence[str]) -> list[Path]:
-    """What --config-dir names."""
+    """The folder given by --config-dir, if any."""
     folders = []
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         name, _, value = argument.partition("=")
@@ -454,8 +444,8 @@ def parsed(arguments: Sequence[str]) -> list[Override]:
 
 
 def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
-    """What the user may have meant: our name of what others call so, the key of that name in another place, a similar
-    name, or the keys beside it."""
+    """The suggestion for an unknown key: its name here if other libraries use it, the same name in another node, a
+    similar name, or the keys of the same node."""
     every = keys_of(command, choices_in(arguments), with_hydra=key.startswith("hydra."))
     keys = [other for other in every if other != key]
     leaf, parent = leaf_of(key), key.rpartition(".")[0]
@@ -463,8 +453,8 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
         remark = REMARKS.get(ours, "")
         if ours.startswith("block/") and (option := our_key(key, options := options_of_parts(arguments))):
             ours, remark = option, f"{options[option]} has it"
-        if (beside_it := f"{parent}.{ours.partition('.')[2]}") in keys:  # of one stack, model.decoder.layers
-            ours = beside_it
+        if (sibling := f"{parent}.{ours.partition('.')[2]}") in keys:  # for one stack, model.decoder.layers
+            ours = sibling
         elif parent in EVERY_STACK:  # another part for one stack, model.decoder.gated
             for part in PARTS:
                 remark = remark.replace(f"block/{part}=", f"block/{part}@{parent}.{part}=")
@@ -476,7 +466,7 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
     for candidates, likeness in ((keys, 1), (beside, 0.6), (keys, 0.8)):
         names = difflib.get_close_matches(leaf, {leaf_of(other) for other in candidates}, cutoff=likeness)
         like = [other for other in candidates if leaf_of(other) in names]
-        if key.count(".") < 2:  # the settings of all stacks before those of one
+        if key.count(".") < 2:  # prefer the settings of all stacks to those of one
             like = [other for other in like if other.count(".") < 2 and not other.startswith("frames.")] or like
         if like:
             return f"; did you mean {max(like, key=lambda o: difflib.SequenceMatcher(None, key, o).ratio())}?"
@@ -488,11 +478,11 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
 
 @cache
 def keys_of(command: str, choices: tuple[str, ...], *, with_hydra: bool = False) -> tuple[str, ...]:
-    """Every key that the command has with the choices of groups."""
+    """Every key of a command with the chosen groups."""
     with initialize_config_module("triptych.conf", version_base="1.3"):
         try:
             config = compose(command, overrides=list(choices), return_hydra_config=with_hydra)
-        except (HydraException, OmegaConfBaseException):  # the mistake is in a file that they choose
+        except (HydraException, OmegaConfBaseException):  # the error is in a chosen file
             config = compose(command)
     groups = ("experiment", "debug", *(f"block/{part}" for part in PARTS)) if command in ("train", "doctor") else ()
     return (*all_keys(config), *groups)
@@ -504,7 +494,7 @@ def leaf_of(key: str) -> str:
 
 
 def choices_in(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The overrides that choose groups, and the user's folder of configurations; of a sweep, its first values."""
+    """The overrides that choose groups (in a sweep, the first value), and the user's config folder."""
     chosen = [override for override in parsed(arguments) if choices_of(override.key_or_group, arguments)]
     lines = [
         f"{override.key_or_group}={next(iter(override.sweep_string_iterator()))}"
@@ -516,7 +506,7 @@ def choices_in(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Every key of a configuration that a user may set, the nodes within before their own."""
+    """Every key of a configuration that a user may set; each node before its children."""
     for name in map(str, config):
         if name in ("_target_", "_partial_"):
             continue

@@ -1,11 +1,12 @@
-"""What Hydra builds by itself, out of nodes that any file may change: refused unless it is known to be harmless.
+"""Checks the objects that Hydra itself builds, against an allow list.
 
-``build`` guards our part of the configuration. Of its own part Hydra makes its callbacks, launcher, sweeper and logging
-before our code is called. It has a list of what it refuses, which cannot be complete: ``torch.load`` is not on it.
+``build`` guards Triptych's part of the configuration. Hydra builds its callbacks, launcher, sweeper and logging before
+Triptych's code runs, from nodes that any file may change. Hydra's own list of blocked classes cannot be complete:
+``torch.load`` is not on it.
 
-No other module knows Hydra's internals: ``hydra.main`` has no place to look between composing and building.
+Only this module uses Hydra's internals: ``hydra.main`` has no hook between composing and building.
 """
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import copy
 import os
@@ -32,7 +33,7 @@ from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictCo
 from triptych.config.explain import describe_parts
 
 BUILT = ("callbacks", "launcher", "sweeper", "hydra_logging", "job_logging")
-"""The nodes that Hydra makes objects of."""
+"""The nodes from which Hydra builds objects."""
 
 ALLOWED = (
     "hydra._internal.core_plugins",
@@ -44,11 +45,11 @@ ALLOWED = (
     "logging.NullHandler",
     "logging.StreamHandler",
 )
-"""What it may make; TRIPTYCH_ALLOW in the environment adds to it."""
+"""The classes that Hydra may build, in addition to the environment variable TRIPTYCH_ALLOW."""
 
 
 def register_schemas(command: str, arguments: Sequence[str]) -> None:
-    """Tells Hydra of the types of our settings, and of what its help says of them."""
+    """Registers the schemas with Hydra, and the text about parts in its help."""
     is_help = bool({"-h", "--help"} & {*arguments})  # Hydra resolves its help in every run
     OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments) if is_help else "", replace=True)
     store = ConfigStore.instance()
@@ -58,14 +59,11 @@ def register_schemas(command: str, arguments: Sequence[str]) -> None:
 
 
 def run(config_name: str, arguments: Sequence[str], task_function: TaskFunction) -> None:
-    """What ``hydra.main`` does, with a loader that lets nothing pass that is not allowed, and errors as exceptions.
+    """Like ``hydra.main``, but the loader checks what Hydra would build, and errors are exceptions.
 
     Args:
-        config_name: of conf/.
-        task_function: is given the configuration.
-
-    Raises:
-        ConfigError: options that exclude each other.
+        config_name: name of a file in conf/.
+        task_function: called with the configuration.
     """
     parser, options, hydra = read_arguments(arguments)
     GlobalHydra.instance().initialize(hydra)
@@ -75,7 +73,7 @@ def run(config_name: str, arguments: Sequence[str], task_function: TaskFunction)
         if options.help:
             hydra.app_help(config_name, parser, options)
         elif len(chosen) > 1:
-            raise ConfigError(f"{' '.join(chosen)}: expected one of them")
+            raise ConfigError(f"{' '.join(chosen)}: these options exclude each other; expected one of them")
         elif options.cfg:
             hydra.show_cfg(config_name, options.overrides, options.cfg, options.package, options.resolve)
         elif options.info:
@@ -88,11 +86,11 @@ def run(config_name: str, arguments: Sequence[str], task_function: TaskFunction)
             hydra.run(config_name, task_function, [*options.overrides, "hydra.mode=RUN"])
     finally:
         GlobalHydra.instance().clear()
-        composed.clear()  # the files may be others at the next command
+        composed.clear()  # the files may have changed at the next command
 
 
 def read_arguments(arguments: Sequence[str]) -> tuple[ArgumentParser, Namespace, Hydra]:
-    """Hydra's parser, what it has read, and Hydra with our loader and the folders of the arguments."""
+    """Hydra's parser, the parsed options, and a Hydra object with ``GuardedLoader`` and the user's config folder."""
     version.setbase("1.3")
     parser = get_args_parser()
     options = parser.parse_intermixed_args(list(arguments))
@@ -104,8 +102,8 @@ def read_arguments(arguments: Sequence[str]) -> tuple[ArgumentParser, Namespace,
 
 
 def compose_ahead(config_name: str, arguments: Sequence[str]) -> None:
-    """Composes what ``run`` of these arguments needs, and keeps it for the processes that are forked from this one."""
-    if not composed:  # the jobs of a sweep are of one command
+    """Composes the files that ``run`` needs for these arguments, and keeps them for forked processes."""
+    if not composed:  # the jobs of a sweep have the same command
         register_schemas(config_name, arguments)
     _, options, hydra = read_arguments(arguments)
     loader = cast(GuardedLoader, hydra.config_loader)
@@ -114,22 +112,18 @@ def compose_ahead(config_name: str, arguments: Sequence[str]) -> None:
 
 @cache
 def parse(override: str) -> Override:
-    """What an override says. (Hydra takes three thousandths of a second for it.)
-
-    Raises:
-        HydraException: it cannot be read.
-    """
+    """Parses an override. (Hydra takes 3 ms for it.)"""
     [parsed] = OverridesParser.create().parse_overrides([override])
     return parsed
 
 
 composed: dict[tuple[str, ...], DictConfig] = {}
-"""What files say, by what chooses them: the jobs of a sweep differ in values more often than in files, and to compose
-these takes a fifth of a second."""
+"""Composed files, by the overrides that choose them: composing takes 0.2 s, and the jobs of a sweep differ in values
+more often than in files."""
 
 
 class GuardedLoader(ConfigLoaderImpl):
-    """Hydra's loader, but it hands over only what ``check_hydra`` lets pass."""
+    """Hydra's loader with ``check_hydra``."""
 
     def load_configuration(
         self,
@@ -139,7 +133,7 @@ class GuardedLoader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Called by Hydra. Configurations that differ in values alone are composed once."""
+        """Called by Hydra. Configurations that differ only in values are composed once."""
         files, values = self.compose_files(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         config = copy.deepcopy(files)
         self._apply_overrides_to_config(values, config)
@@ -158,14 +152,10 @@ class GuardedLoader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> tuple[DictConfig, list[Override]]:
-        """What the files say that the overrides choose, which is not to be changed; and the overrides that set values.
-
-        Raises:
-            HydraException: there is no such file.
-        """
+        """The configuration of the chosen files (do not modify it), and the overrides that set values."""
         parsed = [parse(override) for override in overrides]
         values = [] if run_mode is RunMode.MULTIRUN else [override for override in parsed if self._sets_value(override)]
-        if any(override.key_or_group == "hydra.searchpath" for override in parsed):  # other groups may be there
+        if any(override.key_or_group == "hydra.searchpath" for override in parsed):  # may add groups
             values = []
         choices = [str(override.input_line) for override in parsed if override not in values]
         key = (*map(str, self.config_search_path.get_path()), str(config_name), str(run_mode), *choices)
@@ -176,7 +166,7 @@ class GuardedLoader(ConfigLoaderImpl):
         return composed[key], values
 
     def _sets_value(self, override: Override) -> bool:
-        """Whether an override sets a value, and does no more: it chooses no file, and is none of Hydra's own."""
+        """Whether an override only sets a value: it chooses no file and is not Hydra's."""
         is_choice = self.repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
         is_plain = override.package is None and not override.is_sweep_override()
         return is_plain and not is_choice and not override.is_hydra_override()
@@ -188,32 +178,32 @@ class GuardedLoader(ConfigLoaderImpl):
         config_name: str | None = None,
         overrides: list[str] | None = None,
     ) -> list[str]:
-        """Called by Hydra, for its help once a group, where its own would copy all that it has stored each time."""
+        """Called by Hydra once per group for its help; Hydra's own method copies its whole store each time."""
         if overrides:
             return super().get_group_options(group_name, results_filter, config_name, overrides)
         return self.repository.get_group_options(group_name, results_filter)
 
 
 def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Refuses a configuration by which Hydra would build what is not allowed, or change the environment.
+    """Raises an error if Hydra would build a class that is not allowed, or change the environment.
 
-    The nodes are looked at as they are written: what an interpolation leads to may change until Hydra uses it.
+    Nodes are checked unresolved: the value of an interpolation may change before Hydra uses it.
 
     Args:
-        config: with Hydra's part.
+        config: configuration that includes Hydra's part.
     """
     whole = OmegaConf.to_container(config, resolve=False)
     hydra = whole.get("hydra") if isinstance(whole, dict) else None
     job = hydra.get("job") if isinstance(hydra, dict) else None
     if not isinstance(hydra, dict) or not isinstance(job, dict):
-        raise ConfigError("hydra: expected the settings of Hydra")
+        raise ConfigError("hydra: expected Hydra's settings")
     run = hydra.get("run")
     if isinstance(run, dict) and run.get("dir") not in ("${run_dir}", "."):
-        raise ConfigError(f"hydra.run.dir={run.get('dir')}: not used here; expected run_dir=FOLDER")
+        raise ConfigError(f"hydra.run.dir={run.get('dir')}: not supported; expected run_dir=FOLDER")
     if job.get("chdir"):
-        raise ConfigError("hydra.job.chdir: not used here; a run writes into run_dir and stays where it was started")
+        raise ConfigError("hydra.job.chdir: not supported; a run writes to run_dir and keeps its working directory")
     if job.get("env_set"):
-        raise ConfigError("hydra.job.env_set: not allowed; set variables in the environment of the command")
+        raise ConfigError("hydra.job.env_set: not allowed. Set environment variables before the command")
     for name in BUILT:
         check_node(f"hydra.{name}", hydra.get(name))
     if isinstance(hydra.get("launcher"), dict):
@@ -221,7 +211,7 @@ def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
-    """Refuses what a launcher would hand to the shell of a cluster, unless the command line itself says it."""
+    """Raises an error for launcher options that a shell would execute, unless they are on the command line."""
     typed = {override.partition("=")[0].lstrip("+") for override in overrides}
     options = launcher.get("additional_parameters") or {}
     keys = [f"additional_parameters.{name}" for name in options] if isinstance(options, dict) else []
@@ -230,13 +220,13 @@ def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
     for key in keys:
         if f"hydra.launcher.{key}" not in typed and "hydra.launcher" not in allowed:
             raise ConfigError(
-                f"hydra.launcher.{key}: not allowed in a file, because it goes to a shell; give it on the command "
-                "line, or set TRIPTYCH_ALLOW=hydra.launcher in the environment"
+                f"hydra.launcher.{key}: not allowed in a file, because a shell executes it. Set it on the command "
+                "line, or set the environment variable TRIPTYCH_ALLOW=hydra.launcher"
             )
 
 
 def check_node(key: str, node: object) -> None:
-    """Refuses a class that is not allowed, and text that could turn into one."""
+    """Raises an error for a class that is not allowed, or text that could become one."""
     if isinstance(node, dict):
         for name, value in node.items():
             if name in ("_target_", "class", "()"):

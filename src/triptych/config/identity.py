@@ -1,4 +1,4 @@
-"""What tells one run from another: settings that change its result, and settings that do not."""
+"""The settings that identify a run, and those that do not affect its result."""
 
 from functools import cache
 from importlib.resources import files
@@ -8,16 +8,16 @@ from typing import Any
 from omegaconf import OmegaConf
 
 PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
-"""Settings that say where a run is computed; another place may change the last digits."""
+"""Settings of the hardware that a run uses; changing them may change the last digits."""
 EVERY_STACK = ("model.encoder", "model.decoder", "model.source_encoder", "model.source_decoder")
-"""Where the configuration of a network may have a stack."""
+"""The keys that may hold a stack."""
 
 FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.pruning",
         "callbacks.spikes", "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps",
         "trainer.default_root_dir", "test_weights", "not_finite",
         "block.activation_checkpointing", *(f"{stack}.activation_checkpointing" for stack in EVERY_STACK),
         *PLACES)  # fmt: skip
-"""Settings that may change while a run is under way: they change nothing of the weights."""
+"""Settings that may change when a run is resumed, because they do not affect the weights."""
 
 
 def flat(node: Any, prefix: str = "") -> dict[str, object]:
@@ -28,8 +28,8 @@ def flat(node: Any, prefix: str = "") -> dict[str, object]:
 
 
 def chosen(config: dict[Any, Any]) -> dict[str, object]:
-    """The leaves of a configuration by their dotted keys; parts, the optimizer and its schedule as they are chosen
-    (``block.position: rotary``, ``optimizer: adamw``), those of others by their class."""
+    """The leaves of a configuration by their dotted keys. Parts, optimizer and scheduler are given by their choice
+    (``block.position: rotary``, ``optimizer: adamw``), or by their class if it is not Triptych's."""
     leaves = flat(config)
     parts = [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]
     for node in [*parts, *(name for name in ("optimizer", "scheduler") if f"{name}._target_" in leaves)]:
@@ -41,7 +41,7 @@ def chosen(config: dict[Any, Any]) -> dict[str, object]:
 
 @cache
 def _names() -> dict[str, str]:
-    """The choices that our parts, optimizers and schedules are, by their classes."""
+    """The choice of each of Triptych's parts, optimizers and schedulers, by class."""
     conf = Path(str(files("triptych.conf")))
     return {
         target: file.stem

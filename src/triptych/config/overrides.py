@@ -1,4 +1,4 @@
-"""What the command line chooses, beside what the files say that it names."""
+"""The overrides of the command line, and how they combine with experiments and checkpoints."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
@@ -21,13 +21,13 @@ log = logging.getLogger("triptych")
 
 
 def quote(text: str) -> str:
-    """A text in quotes, from which Hydra and OmegaConf read it back unchanged."""
+    """Quotes a text so that Hydra and OmegaConf read it back unchanged."""
     literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)  # not an interpolation
     return QuotedString(literal, Quote.single).with_quotes()
 
 
 def write_override(key: str, text: str) -> str:
-    """``KEY=TEXT``, with quotes only where Hydra would read anything else than the text."""
+    """``KEY=TEXT``, with quotes only if Hydra would not read the plain text unchanged."""
     plain = f"{key}={text}"
     try:
         is_plain = "${" not in text and read_value(plain) == text
@@ -56,21 +56,21 @@ def check_chosen(overrides: Collection[str]) -> None:
     """Raises an error if the command line selects nothing to train."""
     if not {"experiment", "task"} & {override.partition("=")[0].lstrip("+") for override in overrides}:
         raise ConfigError(
-            "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
+            "nothing to train: set experiment=NAME, such as experiment=dates/translation, or "
             "task=... model=... data=... (triptych train --help lists them)"
         )
 
 
 def is_overridden(key: str) -> bool:
-    """Whether the command line sets this key, a node around it or a part of it; model=full, a choice, sets none."""
+    """Whether the command line sets this key, one of its parents or one of its children. (The choice model=full sets
+    no key.)"""
     names = [name for name in list_overridden() if name != "model"]
     return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in names)
 
 
 def check_model_choice(config: DictConfig) -> None:
-    """Looks whether the command line puts a published model in the place of an experiment's. What the experiment says
-    of the network still holds then: its options are named in a warning, and another size than the model's is refused.
-    """
+    """Checks a published model that the command line combines with an experiment. The experiment's network settings
+    still apply: options that differ are named in a warning, and a size that differs is an error."""
     choices = HydraConfig.get().runtime.choices
     model, experiment = choices["model"], choices["experiment"]
     if "model" not in list_overridden() or experiment is None or model == target_of(config, "model").architecture:
@@ -84,8 +84,8 @@ def check_model_choice(config: DictConfig) -> None:
         of_model, of_experiment = (" ".join(f"shape.{k}={c.shape[k]}" for k in differ["shape"]) for c in (own, config))
         of_experiment = of_experiment if choices["shape"] is None else f"shape={choices['shape']}"
         raise ConfigError(
-            f"experiment={experiment} has another shape than model={model}: for the model's give {of_model}, "
-            f"for the experiment's {of_experiment}"
+            f"experiment={experiment} and model={model} have different shapes. Set {of_model} for the model's shape, "
+            f"or {of_experiment} for the experiment's"
         )
     differences = [
         f"{node}.{key}={name_of(config[node][key])} (model={model}: {name_of(own[node][key])})"
@@ -97,8 +97,7 @@ def check_model_choice(config: DictConfig) -> None:
 
 
 def warn_of_learning_rate(config: DictConfig) -> None:
-    """Says that the learning rate of an experiment, which is meant for AdamW, is now that of an optimizer whose steps
-    have another size."""
+    """Warns if the learning rate of an experiment, meant for AdamW, is used by an optimizer that needs another one."""
     choices = HydraConfig.get().runtime.choices
     name, experiment = choices["optimizer"], choices["experiment"]
     overridden = list_overridden()
@@ -107,7 +106,7 @@ def warn_of_learning_rate(config: DictConfig) -> None:
     own, adamw = (compose("train", overrides=[f"optimizer={each}"]).optimizer.lr for each in (name, "adamw"))
     if own not in (adamw, config.optimizer.lr):
         log.warning(
-            "optimizer.lr=%s is that of experiment=%s, for AdamW; optimizer=%s begins with %s: give optimizer.lr=...",
+            "optimizer.lr=%s of experiment=%s is meant for AdamW; the default of optimizer=%s is %s. Set optimizer.lr",
             config.optimizer.lr,
             experiment,
             name,
@@ -116,27 +115,24 @@ def warn_of_learning_rate(config: DictConfig) -> None:
 
 
 def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
-    """What a command line would be with another architecture.
-
-    Args:
-        architecture: one of ``ARCHITECTURES``.
-    """
+    """Composes the command line with another architecture."""
     others = [override for override in overrides if not override.startswith("model=")]
     try:
         return compose(HydraConfig.get().job.config_name, overrides=[*others, f"model={architecture}"])
     except (HydraException, OmegaConfBaseException) as error:
         said = str(error).splitlines()[0]
-        raise ConfigError(f"reference={architecture}: this command does not fit model={architecture}: {said}") from None
+        raise ConfigError(f"reference={architecture}: this command does not work with it: {said}") from None
 
 
 def adopt(config: DictConfig, theirs: DictConfig) -> None:
-    """Puts the network of a trained model and its tokenizer into a configuration, where the command line says nothing
-    else, nor an experiment that begins with a checkpoint itself; with a published model, the network is that one. The
-    head is left to the task.
+    """Copies the network settings and the tokenizer of a trained model into a configuration.
+
+    Settings of the command line take precedence, as do those of an experiment that sets ``init_from``. If the command
+    line chooses a published model, the network is that model. The head depends on the task.
 
     Args:
-        config: of this run, as Hydra has composed it.
-        theirs: the complete configuration of the trained model.
+        config: configuration of this run, composed by Hydra.
+        theirs: complete configuration of the trained model.
     """
     init_from, choices = config.init_from, HydraConfig.get().runtime.choices
     architecture, own = base_of(theirs), base_of(config)
@@ -144,7 +140,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     if architecture != own:
         adapts = "model" in list_overridden()  # then settings of single stacks are meant for that model
         if adapts and (has_towers(theirs) or has_towers(config)):
-            raise ConfigError(f"init_from={init_from} is {architecture}; model={own} cannot begin with its weights")
+            raise ConfigError(f"init_from={init_from} is {architecture}: its weights cannot initialize model={own}")
         others = [
             o for o in HydraConfig.get().overrides.task if not (adapts and re.match(r"[+~]*(model|.*@model\b)", o))
         ]
@@ -154,11 +150,11 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
             if "experiment" in list_overridden():
                 raise ConfigError(
                     f"init_from={init_from} is {architecture}, but experiment={choices['experiment']} is {own}; add "
-                    f"model={architecture}, or model={own} to begin with the weights of another architecture"
+                    f"model={architecture}, or model={own} to use the weights of another architecture"
                 )
             config.model, own = template, architecture
     if is_overridden("tokenizer") and config.tokenizer != theirs.tokenizer:
-        raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; omit tokenizer")
+        raise ConfigError(f"tokenizer: the tokenizer of init_from={init_from} is used. Remove the tokenizer settings")
     config.tokenizer = theirs.tokenizer
     if "model" in list_overridden() and choices["model"] != own:
         if config.shape.vocab_size is None:
@@ -172,7 +168,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
     embeddings = [OmegaConf.select(theirs, f"model.{name}") for name in ("embedding", "source_embedding")]
-    signals = {"frames": "num_mels", "patches": "patch_size"}  # and a key that what reads them has
+    signals = {"frames": "num_mels", "patches": "patch_size"}  # with a key that only this embedding has
     read = [node for node, key in signals.items() if any(part is not None and key in part for part in embeddings)]
     nodes = ("shape", "block", "heads", *read)
     settings = {f"{node}.{key}": value for node in nodes for key, value in theirs[node].items()}
@@ -188,7 +184,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
             and own_value is not None
             and (value._target_ == own_value._target_ or not is_set(f"{key}._target_"))
         ):
-            if value._target_ != own_value._target_:  # options are set and no part, so they are of theirs
+            if value._target_ != own_value._target_:  # only options are set, so they belong to their part
                 given = {name: own_value[name] for name in map(str, own_value) if is_set(f"{key}.{name}")}
                 OmegaConf.update(config, key, OmegaConf.merge(value, given), merge=False)
                 own_value = OmegaConf.select(config, key)
@@ -203,24 +199,24 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
 
 
 def has_towers(config: DictConfig) -> bool:
-    """Whether the network is one of two towers, which have a head each."""
+    """Whether the network has two towers, each with its own head."""
     return "source_head" in config.model
 
 
 def base_of(config: DictConfig) -> str:
-    """The choice of ``model=`` whose class the network is of, whatever its options."""
+    """The choice of ``model=`` with the class of the network."""
     architecture: str = target_of(config, "model").architecture
     return f"two_{architecture.removesuffix('_only')}s" if has_towers(config) else architecture
 
 
 def stack_sources(architecture: str, own: str) -> dict[str, str]:
-    """Which stack of an architecture each stack of another one begins as: that of its name, or the only one."""
+    """For each stack of an architecture, the stack of another that initializes it: the same name, or the only one."""
     theirs = STACKS[architecture]
     return {name: name if name in theirs else theirs[0] for name in STACKS[own]}
 
 
 def of_other_stacks(settings: Mapping[str, Any], architecture: str, own: str) -> dict[str, Any]:
-    """Settings of the stacks of an architecture, as those of the stacks of another one that begin as these."""
+    """Renames settings of the stacks of an architecture to those of another; see ``stack_sources``."""
     found = {key: value for key, value in settings.items() if key.startswith("model.embedding.")}
     for name, source in stack_sources(architecture, own).items():
         for key, value in settings.items():
@@ -230,11 +226,7 @@ def of_other_stacks(settings: Mapping[str, Any], architecture: str, own: str) ->
 
 
 def warn_of_difference(config: DictConfig, key: str, value: object) -> None:
-    """Says that the trained model had another value of a setting of the network; another dropout is no other network.
-
-    Args:
-        value: of the trained model.
-    """
+    """Warns if the trained model had another value of a network setting, unless it is a dropout."""
     own_value = OmegaConf.select(config, key)
     if own_value != value and key.startswith(("block.", "model.")) and "dropout" not in key:
         own, their = name_of(own_value), name_of(value)
@@ -242,14 +234,14 @@ def warn_of_difference(config: DictConfig, key: str, value: object) -> None:
 
 
 def name_of(value: object) -> object:
-    """What a message calls a value: of a part, or of the path of a class, the class; else the value itself."""
+    """The name of a value in a message: the class of a part or path, otherwise the value itself."""
     value = value._target_ if isinstance(value, DictConfig) else value
     return value.rpartition(".")[2] if isinstance(value, str) else value
 
 
 def settings_of_experiment() -> set[str]:
-    """The keys of shape, block and heads that the experiment sets, if it begins with a checkpoint itself: they are
-    meant for that checkpoint's network (its dropout, its longest text). Those of others are meant for their own."""
+    """The keys of shape, block and heads that an experiment with ``init_from`` sets, which are meant for the network of
+    that checkpoint. Those of other experiments are meant for their own network."""
     choices, name = HydraConfig.get().runtime.choices, HydraConfig.get().job.config_name
     if choices["experiment"] is None:
         return set()
@@ -263,12 +255,12 @@ def settings_of_experiment() -> set[str]:
 
 
 def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
-    """The settings of single parts of a model that do not follow from its shape, block and heads, by their keys:
-    ``model.decoder.num_layers``, for instance. The head is the task's affair, but those of two towers are theirs.
+    """The settings of a model that do not follow from its shape, block and heads, by key, such as
+    ``model.decoder.num_layers``. The head depends on the task and is left out, except for two towers.
 
     Args:
-        theirs: the complete configuration of a trained model.
-        model: the same architecture, as its file has it: with references to shape, block and heads.
+        theirs: complete configuration of a trained model.
+        model: the same architecture with unresolved references to shape, block and heads.
     """
     nodes = {name: theirs[name] for name in ("shape", "block", "heads")}
     template = OmegaConf.create({**nodes, "model": OmegaConf.to_container(model, resolve=False)})
@@ -278,7 +270,7 @@ def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
             continue
         node, is_there = theirs.model[part], OmegaConf.select(template, f"model.{part}") is not None
         keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) and is_there else [part]
-        if part.endswith("head"):  # the rest of it is that of heads
+        if part.endswith("head"):  # its other settings are those of heads
             keys = [key for key in keys if key.rpartition(".")[2] in model[part]]
         for key in (f"model.{key}" for key in keys):
             own, name = OmegaConf.select(template, key), key.rpartition(".")[2]

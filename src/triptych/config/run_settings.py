@@ -1,5 +1,4 @@
-"""The complete configuration of a run, with typed fields, which nothing changes: what is read once everything is
-decided."""
+"""The complete, read-only configuration of a run, with typed fields."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 from collections.abc import Mapping
@@ -16,12 +15,7 @@ T = TypeVar("T", "EncodingSettings", "LoaderSettings", "TrainerSettings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodingSettings:
-    """How examples are encoded; ``BatchConfig`` describes the first four.
-
-    Attributes:
-        seed: of the run.
-        task: the settings of the task.
-    """
+    """How examples are encoded; see ``BatchConfig``. ``task`` holds the settings of the task."""
 
     too_long: str = "error"
     eval_stride: int | None = None
@@ -33,7 +27,7 @@ class EncodingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """How encoded examples become batches; see ``BatchConfig``."""
+    """How encoded examples are batched; see ``BatchConfig``."""
 
     size: int | None
     tokens: int | None
@@ -44,7 +38,7 @@ class LoaderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSettings:
-    """What is read of ``trainer``, besides by Lightning."""
+    """The ``trainer`` settings that Triptych reads, not only Lightning."""
 
     max_steps: int
     accumulate_grad_batches: int
@@ -56,16 +50,13 @@ class TrainerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """A complete configuration; ``TrainConfig`` describes what is not described here.
+    """A complete configuration; see ``TrainConfig`` and ``Shape``.
 
     Attributes:
-        vocab_size: of the network; None: it reads no tokens.
-        max_length: the most tokens that a stack reads at once.
-        learning_rate: of the optimizer; None: it has none of that name.
-        encoding: of examples.
-        loader: of batches.
-        loggers: their names.
-        callbacks: their names.
+        vocab_size: vocabulary of the network; None: the input is not tokens.
+        learning_rate: optimizer.lr; None: the optimizer has no such setting.
+        loggers: names of the loggers.
+        callbacks: names of the callbacks.
     """
 
     seed: int
@@ -87,7 +78,7 @@ class RunSettings:
 
     @classmethod
     def of(cls, config: DictConfig) -> "RunSettings":
-        """Those of a complete configuration, of which a copy is kept."""
+        """Reads a complete configuration, and keeps a copy of it."""
         nodes = config.copy()
         OmegaConf.set_readonly(nodes, True)
         batch, trainer = nodes.batch, nodes.trainer
@@ -111,7 +102,7 @@ class RunSettings:
         )
 
     def build(self, key: str, given: Mapping[str, object] | None = None) -> Any:
-        """What a node describes; see ``triptych.config.build``."""
+        """Builds the object of a node; see ``triptych.config.build``."""
         return build(self._nodes, key, given)
 
     def target(self, key: str) -> Any:
@@ -119,12 +110,12 @@ class RunSettings:
         return target_of(self._nodes, key)
 
     def plain(self, key: str) -> dict[str, Any]:
-        """The settings of a node, in plain containers of their own."""
+        """A copy of the settings of a node, in plain containers."""
         return _plain(self._nodes[key])
 
 
 def _typed(kind: type[T], node: DictConfig, **given: Any) -> T:
-    """The values of a node that a class has fields for, besides those that are given."""
+    """An object of a class, with the given values; the other fields are read from a node."""
     return kind(**{name: node[name] for name in (each.name for each in fields(kind)) if name not in given}, **given)
 
 

@@ -1,5 +1,4 @@
-"""The typed root of the configuration: which settings there are, of which types. ``config/build.py`` makes objects of
-them."""
+"""The typed schema of the configuration. ``config/build.py`` builds objects from it."""
 # Takes a DictConfig: the nodes are open, each typed by the class that its _target_ names.
 
 from dataclasses import dataclass, field
@@ -10,17 +9,17 @@ from omegaconf import MISSING, DictConfig
 
 @dataclass
 class Shape:
-    """The size of a network; the same node feeds every architecture.
+    """The size of a network, shared by every architecture.
 
     Attributes:
-        d_model: width.
-        num_layers: blocks of each stack (the full model has two stacks).
-        num_heads: heads of each attention.
+        d_model: model width.
+        num_layers: blocks per stack (the full model has two stacks).
+        num_heads: attention heads per layer.
         head_dim: width of each head; None: d_model / num_heads.
-        d_ff: width of the feed-forward sub-layers.
-        vocab_size: tokens; None: as many as the tokenizer has.
-        max_length: the most tokens that a stack reads at once: positions of the learned or sinusoidal table, length of
-            the windows of a long text.
+        d_ff: width of the feed-forward layers.
+        vocab_size: size of the vocabulary; None: that of the tokenizer.
+        max_length: maximum number of tokens in a sequence. It is also the number of positions in a learned or
+            sinusoidal table, and the length of the windows of a long text.
     """
 
     d_model: int = 128
@@ -34,24 +33,24 @@ class Shape:
 
 @dataclass
 class Block:
-    """The parts of the shared blocks and what these share; the same node feeds every stack. A part is a group of its
-    own (``block/position=rotary``), with options of its own (``block.position.theta=5e5``).
+    """The parts of a Transformer block, shared by every stack. Each part is a config group (``block/position=rotary``)
+    with its own options (``block.position.theta=5e5``).
 
     Attributes:
-        position: where a token stands.
-        attention: of each position to others.
-        feed_forward: of each position by itself.
-        residual: the way around both.
-        norm: of each of these, and of the last states.
-        embed_norm: whether embedded tokens are normalised before the first block.
-        first_norm: whether the first block normalises what its attention reads, which after embed_norm it need not.
-        bias: whether the projections have a bias.
-        scale_embedding: whether tokens' vectors are multiplied by sqrt(d_model).
-        num_token_types: types of tokens that have a vector each, such as the two texts of a pair.
-        tie_output: whether the output layer is the token table, where the outputs are tokens.
-        dropout: of embeddings and of each sub-layer's output.
-        token_dropout: probability that training does not see a token (its place it does).
-        activation_checkpointing: whether the backward pass computes each block anew, which saves memory and costs time.
+        position: position encoding.
+        attention: attention mechanism.
+        feed_forward: feed-forward layer.
+        residual: residual connection and placement of the norm.
+        norm: normalization layer, also after the last block.
+        embed_norm: whether embeddings are normalized before the first block.
+        first_norm: whether the first block normalizes the input of its attention; not needed after embed_norm.
+        bias: whether linear layers have a bias.
+        scale_embedding: whether token embeddings are multiplied by sqrt(d_model).
+        num_token_types: number of token type embeddings, for example 2 for pairs of texts; 0: none.
+        tie_output: whether the output layer shares the token embedding, if the outputs are tokens.
+        dropout: dropout of the embeddings and of the output of each sub-layer.
+        token_dropout: probability that a token embedding is dropped in training (its position is kept).
+        activation_checkpointing: whether the backward pass recomputes each block, which saves memory and takes longer.
     """
 
     position: dict[str, Any] = MISSING
@@ -71,17 +70,17 @@ class Block:
 
 
 PARTS = ("position", "attention", "feed_forward", "residual", "norm")
-"""What of ``block`` is chosen by a group; a stack may have others."""
+"""The nodes of ``block`` that are config groups; each stack may override them."""
 
 
 @dataclass
 class Heads:
-    """The head, by what the task predicts; ``model.head`` is one of them.
+    """The output heads; ``model.head`` is one of them, depending on the task.
 
     Attributes:
-        tokens: of the vocabulary.
-        classes: of the whole text.
-        tags: of each word.
+        tokens: predicts tokens of the vocabulary.
+        classes: predicts a class for the whole text.
+        tags: predicts a tag for each word.
     """
 
     tokens: dict[str, Any] = MISSING
@@ -91,25 +90,25 @@ class Heads:
 
 @dataclass
 class BatchConfig:
-    """How examples become batches.
+    """How examples are batched.
 
     Attributes:
-        size: examples of an update, over all ranks and accumulated batches; None: tokens says how many.
-        tokens: the most tokens of an update, those of both sides together and without padding; None: size says how
-            many examples.
-        packed: whether the texts of a training batch stand in one row, without padding; each is read as if it stood
-            alone, and validation and test are padded. The updates are the same, but for rounding and what dropout
-            draws. None: on CPUs, if a tenth or more of the positions would be padding.
-        eval_size: examples of a batch in validation and test; changes no metric.
-        eval_stride: tokens from one window of a long text to the next in validation and test: what a window shares with
-            the one before is its context and is not scored again; None: shape.max_length, no overlap.
-        num_workers: processes that collate ahead of time; 0: none.
-        too_long: what happens to an example of more than shape.max_length tokens: error (it is refused), truncate, or
-            drop (from the training split; validation and test keep every example, and truncate).
-        merge_dropout: with tokenizer=bpe, the training examples are cut into tokens several times, and each time every
-            merge of the tokenizer is left out with this probability, so that rare words are seen in smaller pieces
-            (after Provilkov et al. 2020, who draw anew at each merge of each word); 0: as the tokenizer cuts them.
-        cuts: how many times that is, if merge_dropout is not 0; an epoch has so many copies of each example.
+        size: examples per optimizer step, summed over all ranks and accumulated batches; None: tokens limits the step.
+        tokens: maximum number of tokens per optimizer step, source and target together, without padding; None: size
+            sets the number of examples.
+        packed: whether the sequences of a training batch are packed into one row without padding. Sequences do not
+            attend to each other. Results are the same except for rounding and dropout masks. Validation and test
+            batches are padded. None: packs on CPUs if padding would be at least 10 % of the positions.
+        eval_size: batch size of validation and test; does not change any metric.
+        eval_stride: distance in tokens between the windows of a long text in validation and test. The overlap with the
+            previous window is context and is not scored again. None: shape.max_length, without overlap.
+        num_workers: worker processes that collate batches; 0: none.
+        too_long: handling of examples longer than shape.max_length tokens: error, truncate, or drop. With drop,
+            validation and test examples are truncated instead.
+        merge_dropout: probability of BPE-dropout (Provilkov et al. 2020), with tokenizer=bpe: each training example is
+            tokenized several times, and each time every merge is left out with this probability. (The paper draws for
+            each merge in each word instead.) 0: off.
+        cuts: number of tokenized copies of each training example per epoch, if merge_dropout is not 0.
     """
 
     size: int | None = 128
@@ -132,32 +131,31 @@ STACKS = {
 """The stacks of each architecture, by their names in its configuration."""
 ARCHITECTURES = tuple(STACKS)
 MATCHES = ("params", "active_params", "train_flops", "tokens", "wall_time")
-"""What ``match`` may be; see ``triptych.planning.matching``."""
+"""The choices of ``match``; see ``triptych.planning.matching``."""
 
 
 @dataclass
 class TrainConfig:
-    """The root of a training run. The nodes that are not typed here are typed by what they build.
+    """The root of a training run. Nodes without a type here are typed by the class that they build.
 
     Attributes:
-        frames: what reads sounds, where the data have some (``triptych.nn.FrameEmbedding``).
-        patches: what reads images, where the data have some (``triptych.nn.PatchEmbedding``).
-        seed: of the weights, the order of the examples and dropout.
-        run_dir: where everything is written.
-        resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
-            directory or checkpoint to go on from, if there is none in run_dir yet.
-        init_from: run directory or checkpoint whose embedding and stacks the run begins with, perhaps of another task;
-            the network's settings and the tokenizer are its own. With another architecture, each stack begins as the
-            stack of its name, or as the only one. None: new weights.
-        init_cross_attention: what cross-attention begins as where the stack of init_from has none: as self_attention of
-            its layer (Zhang et al. 2025, T5Gemma), or as new weights.
-        match: what this run shall have in common with the reference: params or active_params (depth, width and d_ff are
-            solved), train_flops, tokens or wall_time (the number of updates is). None: nothing is solved.
-        reference: an architecture (this very configuration with it), the directory of a finished run, or a number, the
-            amount itself.
-        test_weights: whether the last or the best weights by validation are tested.
-        compile: whether training runs blocks and losses as torch.compile translates them.
-        not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
+        frames: embedding of audio input (``triptych.nn.FrameEmbedding``).
+        patches: embedding of image input (``triptych.nn.PatchEmbedding``).
+        seed: random seed of the weights, the order of the examples and dropout.
+        run_dir: output directory.
+        resume: auto (resume from the latest good checkpoint in run_dir, if it has one), never (start from scratch), or
+            a run directory or checkpoint to resume from if run_dir has none.
+        init_from: run directory or checkpoint that initializes the embedding and the stacks; its task may differ. The
+            network settings and the tokenizer are taken from it. If the architecture differs, each stack is initialized
+            from the stack of the same name, or from the only one. None: random weights.
+        init_cross_attention: initialization of cross-attention that init_from does not have: self_attention (from the
+            self-attention of the same layer; Zhang et al. 2025, T5Gemma), or new (random weights).
+        match: the quantity to match with the reference: params or active_params (solves depth, width and d_ff), or
+            train_flops, tokens or wall_time (solves the number of steps). None: off.
+        reference: an architecture (this configuration with it), the directory of a finished run, or the target value.
+        test_weights: whether to test the last weights or the best ones by validation.
+        compile: whether to compile blocks and losses with torch.compile in training.
+        not_finite: reaction to a NaN or infinite loss or gradient: stop the run, or skip the step (and count it).
     """
 
     shape: Shape = field(default_factory=Shape)
@@ -189,18 +187,18 @@ class TrainConfig:
 
 @dataclass
 class DoctorConfig(TrainConfig):
-    """The root of ``triptych doctor``: that of a training, and
+    """The root of ``triptych doctor``: that of a training run, and the GPU to plan for.
 
     Attributes:
-        device: name of the GPU to plan for, such as h100 (see ``triptych.planning.gpus.GPUS``); None: this machine.
+        device: name of the GPU, such as h100 (see ``triptych.planning.gpus.GPUS``); None: this computer.
     """
 
     device: str | None = None
 
 
 TRAINER = {"accelerator": "auto", "precision": None}
-"""Of ``trainer``, what ``evaluate`` and ``predict`` have, by default: the GPU if there is one, else the CPU; and the
-precision of the training."""
+"""The ``trainer`` settings of ``evaluate`` and ``predict``, with defaults: the GPU if available, and the precision of
+the training run."""
 
 
 @dataclass
@@ -208,15 +206,15 @@ class EvaluateConfig:
     """The root of ``triptych evaluate``.
 
     Attributes:
-        checkpoint: file, or run directory (its newest checkpoint).
-        data: another corpus than the one of the training, or other settings of that one; none: the same.
-        eval_size: examples of a batch; None: as in training (in bf16 another size changes the last digits).
-        num_beams: of the beam search; None: as in the training's configuration, also for the next two.
+        checkpoint: checkpoint file, or run directory (its latest checkpoint).
+        data: another corpus, or changed settings of the corpus of the training run; empty: that corpus.
+        eval_size: batch size; None: as in training (in bf16 another size changes the last digits).
+        num_beams: beams of the beam search; None: as in training, also for the next two.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
-        bleu_tokenizer: of sacrebleu; None: as in training.
+        bleu_tokenizer: tokenizer of sacreBLEU; None: as in training.
         rouge_tokenizer: google, whitespace or characters; None: as in training.
-        trainer: where it is computed, and how; see ``TRAINER``.
+        trainer: accelerator and precision; see ``TRAINER``.
     """
 
     checkpoint: str = MISSING
@@ -235,23 +233,22 @@ class PredictConfig:
     """The root of ``triptych predict``.
 
     Attributes:
-        checkpoint: file, or run directory (its newest checkpoint).
-        input: text file, an input a line; - is standard input.
-        output: file to write; - is standard output.
-        batch_size: inputs at a time.
-        max_new_tokens: the most tokens to write for an input; None: as in the training's configuration.
-        num_beams: of the beam search; None: as in the training's configuration, also for the next two.
+        checkpoint: checkpoint file, or run directory (its latest checkpoint).
+        input: text file with one input per line; - is standard input.
+        output: output file; - is standard output.
+        batch_size: inputs per batch.
+        max_new_tokens: maximum number of tokens to generate per input; None: as in training.
+        num_beams: beams of the beam search; None: as in training, also for the next two.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
-        num_return_sequences: how many of the best answers to write for an input, with their scores; None: the best
-            alone, without.
-        temperature: 0: the likeliest token each time; above: sampling. None: 0, and 1 where images are drawn.
-        top_k: sample from the k likeliest tokens; 0: from all.
-        top_p: sample from the likeliest tokens that together have this probability.
-        seed: of the sampling.
-        classes: what a matching of images and texts chooses from, in words; None: what the training's configuration
-            says, or the classes of its data.
-        trainer: where it is computed, and how; see ``TRAINER``.
+        num_return_sequences: number of sequences to return per input, with their scores; None: only the best sequence,
+            without its score.
+        temperature: 0: greedy decoding; above 0: sampling. None: 1 for image generation, otherwise 0.
+        top_k: sample from the k most likely tokens; 0: from all.
+        top_p: sample from the most likely tokens whose probabilities add up to this.
+        seed: random seed of the sampling.
+        classes: class descriptions for matching images and texts; None: those of the training run.
+        trainer: accelerator and precision; see ``TRAINER``.
     """
 
     checkpoint: str = MISSING
@@ -272,12 +269,12 @@ class PredictConfig:
 
 
 def precision_of(config: DictConfig) -> str:
-    """``trainer.precision`` in full."""
+    """The full name of ``trainer.precision``."""
     return full_precision(str(config.trainer.precision))
 
 
 def full_precision(given: str) -> str:
-    """A precision in full: Lightning takes short forms too, as text or as numbers."""
+    """The full name of a precision; Lightning also accepts short forms, as text or numbers."""
     in_full = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true", "None": "32-true"}
     return in_full.get(given, given)
 

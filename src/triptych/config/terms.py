@@ -1,4 +1,4 @@
-"""What other libraries call our keys and choices: Lightning, Hydra, Hugging Face, PyTorch, nanoGPT, fairseq."""
+"""Names of Triptych's keys and choices in other libraries: Lightning, Hugging Face, PyTorch, nanoGPT, fairseq."""
 
 import difflib
 import re
@@ -82,7 +82,7 @@ THEIR_KEYS = {
     "trainer.val_check_interval": "eval_steps eval_every eval_interval val_interval validate_every "
     "check_val_every_n_epoch validate_interval",
 }
-"""Ours, and theirs."""
+"""Other libraries' names, by our key."""
 
 THEIR_CHOICES = {
     "adamw": "adam sgd",
@@ -142,7 +142,7 @@ THEIR_CHOICES = {
     "translation": "mt nmt translate",
     "unigram": "sentencepiece spm",
 }
-"""Ours, and theirs."""
+"""Other libraries' names, by our choice."""
 
 THEIR_LAUNCHER_KEYS = {
     "gpus_per_node": "gpu gpus num_gpus gres gpus_per_task",
@@ -155,44 +155,39 @@ THEIR_LAUNCHER_KEYS = {
     "n_jobs": "jobs num_jobs max_jobs workers n_workers max_workers num_workers",
     "array_parallelism": "parallelism max_parallel",
 }
-"""By the options of our launchers, what sbatch and other launchers call them."""
+"""Names in sbatch and other launchers, by our launcher option."""
 
 REMARKS = {
-    "block/feed_forward": "block/feed_forward=gated block.feed_forward.activation=silu, for instance",
-    "block/norm": "block/norm=rms block.norm.eps=1e-6, for instance",
-    "block/position": "block/position=rotary block.position.theta=5e5, for instance",
-    "block/residual": "block/residual=post, for instance",
+    "block/feed_forward": "such as block/feed_forward=gated block.feed_forward.activation=silu",
+    "block/norm": "such as block/norm=rms block.norm.eps=1e-6",
+    "block/position": "such as block/position=rotary block.position.theta=5e5",
+    "block/residual": "such as block/residual=post",
     "callbacks": "callbacks=[default,ema,early_stopping]",
-    "data": "data=parallel_text data.dir=FOLDER 'data.train=[a.en,a.de]', for instance",
-    "debug": "debug=fast runs five steps; triptych doctor shows the plan and runs none",
-    "logger": "logger=csv is without W&B",
-    "resume": "the same command goes on by itself; init_from=RUN begins with the weights of another run",
-    "trainer.devices": "trainer=ddp trainer.devices=2: a process for each of two GPUs",
-    "trainer.max_steps": "updates are the clock, not epochs",
+    "data": "such as data=parallel_text data.dir=FOLDER 'data.train=[a.en,a.de]'",
+    "debug": "debug=fast runs five steps; triptych doctor only shows the plan",
+    "logger": "logger=csv works without W&B",
+    "resume": "rerunning a command resumes its run; init_from=RUN initializes a new run from another",
+    "trainer.devices": "trainer=ddp trainer.devices=2 runs one process per GPU on two GPUs",
+    "trainer.max_steps": "the length is set in steps, not epochs",
     "trainer.precision": "such as bf16-mixed",
     "trainer.accelerator": "cpu, gpu or auto",
 }
-"""What has to be said besides the key."""
+"""Remarks to add to the suggestion of a key."""
 
 
 def our_key(theirs: str, ours: Collection[str]) -> str | None:
-    """Our name of a key of theirs; None: not known.
+    """Our name for a key of another library; None: unknown.
 
     Args:
-        theirs: the key; only the part after its last dot is looked at.
-        ours: the keys that there are.
+        theirs: the other key; only the part after its last dot is used.
+        ours: the existing keys.
     """
     name = theirs.rpartition(".")[2].lower().replace("-", "_")
     return next((key for key, names in THEIR_KEYS.items() if key in ours and name in names.split()), None)
 
 
 def alike(name: str, valid: Collection[str]) -> list[str]:
-    """The valid names that are spelled alike, mean the same, or begin with this one, whichever is found first.
-
-    Args:
-        name: what was given.
-        valid: in their order.
-    """
+    """The valid names that are spelled like this one, mean the same, or start with it; the first rule that matches."""
     bare = plain(name)
     if same := [choice for choice in valid if plain(choice) == bare]:  # of gpt3/13b and gpt3/1.3b the nearest
         return [max(same, key=lambda choice: difflib.SequenceMatcher(None, name, choice).ratio())]
@@ -203,5 +198,5 @@ def alike(name: str, valid: Collection[str]) -> list[str]:
 
 
 def plain(name: str) -> str:
-    """A name without what people spell differently: case, and what is between words."""
+    """A name without differences in spelling: in lower case, without separators."""
     return re.sub("[^a-z0-9]", "", name.lower())

@@ -16,7 +16,8 @@ def amount(number: float, unit: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in its two largest units: ``42 s``, ``3 min 05 s``, ``2 h 10 min``, ``3 days 4 h``; many years in one."""
+    """A time in its two largest units: ``42 s``, ``3 min 05 s``, ``2 h 10 min``, ``3 days 4 h``; from two years on in
+    years."""
     if seconds < 1:
         return "less than a second"
     if seconds >= 2 * YEAR:
