@@ -1,4 +1,4 @@
-"""The sub-commands that find things: ``triptych list``, ``show``, ``new``, ``completion`` and ``schema``."""
+"""The sub-commands ``triptych list``, ``show``, ``new``, ``completion`` and ``schema``."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,9 +12,12 @@ def list_things(arguments: list[str]) -> None:
     from triptych.cli.listing import KINDS, print_list
 
     parser = argparse.ArgumentParser(
-        prog="triptych list", description="What there is: each with what it shows, what to expect of it, and its cost."
+        prog="triptych list",
+        description="Lists experiments, studies, models and corpora, with expected results and cost.",
     )
-    parser.add_argument("words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to look for")
+    parser.add_argument(
+        "words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to search for"
+    )
     add_config_dir(parser)
     parsed = parser.parse_intermixed_args(arguments)
     kind, *words = parsed.words if parsed.words[:1] and parsed.words[0] in KINDS else [None, *parsed.words]
@@ -25,10 +28,11 @@ def show(arguments: list[str]) -> None:
     """``triptych show``."""
     parser = argparse.ArgumentParser(
         prog="triptych show",
-        description="What a setting means, what it may be, and where this training sets it; of a group its choices.",
+        description="Explains a setting: its meaning, its valid values and where this run sets it. For a config group: "
+        "its choices.",
     )
     parser.add_argument("key", help="such as optimizer.lr or block/position")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the run")
     add_config_dir(parser)
     parsed = parser.parse_intermixed_args(arguments)
     from triptych.cli.show import print_key
@@ -42,31 +46,29 @@ def new(arguments: list[str]) -> None:
 
     parser = argparse.ArgumentParser(
         prog="triptych new",
-        description="The beginning of an experiment, a task or a corpus of your own, with a test that passes.",
+        description="Creates a template for your own experiment, task or corpus, with a passing test.",
     )
     parser.add_argument("kind", metavar="KIND", help=f"one of {', '.join(GROUPS)}")
-    parser.add_argument("name", metavar="NAME", help="by which it is chosen; the files go into the current folder")
+    parser.add_argument(
+        "name", metavar="NAME", help="its name on the command line; files are written to the current folder"
+    )
     parsed = parser.parse_args(arguments)
     if parsed.kind not in GROUPS:
-        raise ConfigError(f"triptych new {parsed.kind}: no such thing{suggestion(parsed.kind, list(GROUPS))}")
+        raise ConfigError(f"triptych new {parsed.kind}: no such kind{suggestion(parsed.kind, list(GROUPS))}")
     write_skeleton(parsed.kind, parsed.name)
 
 
 def completion(arguments: list[str], commands: Sequence[str]) -> None:
-    """``triptych completion``.
-
-    Args:
-        commands: of triptych.
-    """
+    """``triptych completion``."""
     from triptych.cli.completion import SCRIPTS, complete
 
     parser = argparse.ArgumentParser(
         prog="triptych completion",
-        description="Prints what a shell reads to complete triptych's commands, groups and keys: "
+        description="Prints a completion script for the commands, groups and keys of triptych: "
         "triptych completion bash >> ~/.bashrc; zsh >> ~/.zshrc; fish > ~/.config/fish/completions/triptych.fish",
     )
     parser.add_argument("shell", nargs="?", metavar="SHELL", help=f"one of {', '.join(SCRIPTS)}")
-    parser.add_argument("--answer", metavar="LINE", help="what the last word of a line may become, as the shells ask")
+    parser.add_argument("--answer", metavar="LINE", help="print the completions of a line (used by the scripts)")
     parsed = parser.parse_args(arguments)
     if parsed.answer is not None:
         for word in complete(parsed.answer, commands):
@@ -81,9 +83,9 @@ def schema(arguments: list[str]) -> None:
     """``triptych schema``."""
     parser = argparse.ArgumentParser(
         prog="triptych schema",
-        description="Writes the JSON schema of experiments, by which editors complete and check.",
+        description="Writes a JSON schema of experiments, for completion and checks in editors.",
     )
-    parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="the file")
+    parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="output file")
     add_config_dir(parser)
     parsed = parser.parse_args(arguments)
     from triptych.cli.json_schema import write_schema
@@ -92,12 +94,12 @@ def schema(arguments: list[str]) -> None:
 
 
 def add_config_dir(parser: argparse.ArgumentParser) -> None:
-    """The option of a folder with choices of one's own."""
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="with choices of your own, as of train")
+    """Adds the option ``--config-dir``."""
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="folder with your own configs, as for train")
 
 
 def folder_of(parsed: argparse.Namespace) -> list[str]:
-    """The folder as an argument of ``triptych train``."""
+    """The config folder as an argument of ``triptych train``."""
     if parsed.config_dir is None:
         return []
     if not parsed.config_dir.is_dir():

@@ -12,34 +12,34 @@ from triptych.models.generation import Sampling
 from triptych.tasks import Chat
 
 ANEW = "/new"
-"""What begins a new conversation."""
+"""The input that starts a new conversation."""
 
 
 def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_tokens: int | None) -> None:
-    """Answers line by line, each answer as it is written, until the input ends.
+    """Reads one message per line and streams the replies, until the input ends.
 
     Args:
-        checkpoint: a file, or a run directory (its newest checkpoint).
-        system: what the model is told beforehand; None: nothing.
-        sampling: how tokens are chosen.
-        max_new_tokens: of an answer; None: the task's.
+        checkpoint: a checkpoint file, or a run directory (its latest checkpoint).
+        system: system message, if any.
+        sampling: sampling settings.
+        max_new_tokens: maximum number of tokens per reply; None: as in training.
     """
     task = load(checkpoint).task
     if not isinstance(task, Chat):
-        raise ConfigError(f"{checkpoint}: trained for task={task.name}; expected one of task=chat")
+        raise ConfigError(f"{checkpoint}: trained with task={task.name}; expected a model trained with task=chat")
     task.sampling, task.max_new_tokens = sampling, max_new_tokens or task.max_new_tokens
     opening = [] if system is None else [Message("system", system)]
     said, is_told, asks, number = list(opening), False, sys.stdin.isatty(), 0
     if max_new_tokens is not None and max_new_tokens > task.max_length:
         raise ConfigError(
-            f"--max-new-tokens {max_new_tokens}: the model reads {task.max_length} tokens; expected fewer"
+            f"--max-new-tokens {max_new_tokens}: expected at most {task.max_length}, the model's shape.max_length"
         )
     with refusing("--system: "):
         task.check_asked([*opening, Message("user", "a")])
     if asks:
         with suppress(ImportError):
-            import readline  # noqa: F401 - gives the line its history and its keys
-        print(f"{task.architecture} model of {checkpoint}; {ANEW} begins anew, Ctrl-D ends")
+            import readline  # noqa: F401 - adds history and editing keys to input()
+        print(f"{task.architecture} model of {checkpoint}; {ANEW} starts a new conversation, Ctrl-D exits")
     while True:
         try:
             line = input("> " if asks else "")
@@ -53,10 +53,10 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
         asked = [*said, Message("user", line)]
         try:
             if task.is_forgetful(asked) and not is_told:
-                print("(too long: the model reads the end of the conversation alone)", file=sys.stderr)
+                print("(the conversation is too long: the model only reads its end)", file=sys.stderr)
                 is_told = True
             answer = task.reply(asked, lambda part: print(part, end="", flush=True))
-        except ValueError as error:  # a text that no template can write; the next one may do
+        except ValueError as error:  # a text that the template cannot format; another may work
             if not asks:
                 raise ConfigError(f"standard input, line {number}: {error}") from None
             print(f"error: {error}", file=sys.stderr)

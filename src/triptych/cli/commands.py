@@ -1,4 +1,4 @@
-"""The console command ``triptych``: its sub-commands, and what each mistake and signal becomes."""
+"""The console command ``triptych``: its sub-commands, and how it handles errors and signals."""
 
 import os
 import platform
@@ -20,34 +20,34 @@ from triptych.storage.redaction import Redactor
 USAGE = """\
 triptych: trains and compares the three Transformer architectures.
 
-  triptych train experiment=dates/translation     train, validate, test; one directory for each run
-  triptych train -m experiment=... seed=1,2,3          a sweep: one process and one directory for each combination
-  triptych doctor experiment=... key=value             the plan of a training, and what would stop it; trains nothing
-  triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
-  triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
-  triptych chat RUN                                    a conversation with a model of task=chat
-  triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
-  triptych scaling RUN... [--output PAGE.html]         scaling laws of finished runs of several sizes, or of a CSV file
-  triptych study [NAME] [key=value...]                 a question, a prediction, trainings, the answer; a list
-  triptych playground RUN... [--port N]                a page to type into: each model's answer, and where it looks
-  triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
-  triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
-  triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
-  triptych list [KIND] [WORD]                          experiments, studies, models, corpora: expected figures and costs
-  triptych show KEY [key=value...]                     what a setting means, may be, and where this training sets it
-  triptych new experiment|task|corpus NAME             the beginning of one of your own, with its test
-  triptych watch DIR                                   the jobs of a sweep or a study, as they run
-  triptych get [NAME...]                               downloads the published data that experiments read; lists them
-  triptych demo                                        a study of the three architectures: `triptych study demo`
-  triptych completion bash|zsh|fish                    what a shell reads to complete all of this
-  triptych schema                                      the JSON schema of experiments, for editors
+  triptych train experiment=dates/translation          train, validate and test a model; one directory per run
+  triptych train -m experiment=... seed=1,2,3          run a sweep: one process and one directory per combination
+  triptych doctor experiment=... key=value             check a run before training: its plan, memory, time and errors
+  triptych evaluate checkpoint=RUN                     print the metrics of a checkpoint, or of a run's latest one
+  triptych predict checkpoint=RUN input=FILE           predict line by line: translate, classify, continue a text
+  triptych chat RUN                                    chat with a model trained with task=chat
+  triptych compare RUN... [--output PAGE.html]         compare finished runs: tables, an HTML page and a JSON file
+  triptych scaling RUN... [--output PAGE.html]         fit scaling laws to runs of several sizes, or to a CSV file
+  triptych study [NAME] [key=value...]                 run a study and test its predictions; without NAME: list studies
+  triptych playground RUN... [--port N]                try models in the browser: predictions and attention
+  triptych dashboard RUN... [--output FILE.py]         write a W&B workspace and report of the comparison as code
+  triptych import FOLDER --output CHECKPOINT           convert a Hugging Face folder to a checkpoint
+  triptych export CHECKPOINT --output FOLDER           convert a checkpoint or run to a Hugging Face folder
+  triptych list [KIND] [WORD]                          list experiments, studies, models and corpora, with their cost
+  triptych show KEY [key=value...]                     explain a setting: meaning, valid values and where it is set
+  triptych new experiment|task|corpus NAME             create a template with a test
+  triptych watch DIR                                   show the running jobs of a sweep or study
+  triptych get [NAME...]                               download published datasets; without NAME: list them
+  triptych demo                                        run the demo of the three architectures: `triptych study demo`
+  triptych completion bash|zsh|fish                    print a shell completion script
+  triptych schema                                      write the JSON schema of experiments, for editors
 
-After train, doctor, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
+train, doctor, evaluate and predict take Hydra overrides (key=value). `triptych COMMAND --help` shows all options.
 """
 
 
 def main() -> int:
-    """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
+    """Runs a sub-command and returns the exit status: 0, or 1 after invalid input."""
     wait_briefly()
     command, *rest = sys.argv[1:] or ["help"]
     functions: dict[str, Callable[[list[str]], object]] = {
@@ -70,7 +70,7 @@ def main() -> int:
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
-        catch_signals(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
+        catch_signals(signal.SIGUSR1)  # a scheduler may send its warning before training starts
     try:
         if command in ("-h", "--help", "help"):
             print(USAGE, flush=True)
@@ -91,27 +91,23 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has left, as `head` does
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return 0
 
 
 def answer(interruption: Interruption) -> int:
-    """What a run that was asked to end still does: a job that was warned by its scheduler, or gives way to another one,
-    goes back into the queue.
-
-    Returns:
-        The exit status.
-    """
+    """Handles an interrupted run and returns the exit status: a job that its scheduler warned or preempted is
+    requeued."""
     job = job_of_slurm()
-    if not is_rank_0():  # srun would end the rank that may still have to put the job back
+    if not is_rank_0():  # otherwise srun would end rank 0, which may still have to requeue the job
         return interruption.status if job is None else 0
     try:
         if job is None or not goes_back(job, interruption.signum):
-            print(f"{interruption}; {interruption.again} goes on from there", file=sys.stderr)
+            print(f"{interruption}. Run {interruption.again} to resume.", file=sys.stderr)
             return interruption.status
-        print(f"{interruption}; job {job} goes back into the queue", file=sys.stderr)
+        print(f"{interruption}; job {job} is requeued", file=sys.stderr)
         requeue(job)
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,5 +1,5 @@
-"""What a shell offers while one types. It answers from the files of the choices and the typed root alone: composing a
-configuration takes longer than a key press may."""
+"""Shell completion. It only reads the files of the choices and the schema, because composing a configuration is too
+slow."""
 
 import dataclasses
 import typing
@@ -20,7 +20,7 @@ SCRIPTS = {
 _triptych() {
     local line="${COMP_LINE:0:COMP_POINT}" word
     local typed="${line##* }"
-    typed="${typed%"${COMP_WORDS[COMP_CWORD]#[=:]}"}" # what stands before the last = or :, by which bash cuts words
+    typed="${typed%"${COMP_WORDS[COMP_CWORD]#[=:]}"}" # the text before the last = or :, where bash splits words
     COMPREPLY=()
     while IFS= read -r word; do
         COMPREPLY+=("${word#"$typed"}")
@@ -35,10 +35,10 @@ _triptych() {
     local -a found
     found=("${(@f)$(triptych completion --answer "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
     if [[ -n "${found[1]}" ]]; then
-        compadd -Q -S '' -- ${(M)found:#*[=.]} # to be gone on with: no blank behind it
+        compadd -Q -S '' -- ${(M)found:#*[=.]} # incomplete: no space after it
         compadd -Q -- ${found:#*[=.]}
     else
-        compset -P '*=' # of run_dir=outputs the name of a file begins after the =
+        compset -P '*=' # in run_dir=outputs, the file name starts after the =
         _files
     fi
 }
@@ -50,7 +50,7 @@ function __triptych_complete
     set -l found (triptych completion --answer "$line" 2>/dev/null)
     if set -q found[1]
         string join \\n -- $found
-    else # names of files; of run_dir=outputs they begin after the =
+    else # file names; in run_dir=outputs, they start after the =
         set -l word (commandline --current-token --cut-at-cursor)
         set -l key (string match --regex '^.*=' -- "$word")
         string join \\n -- "$key"(__fish_complete_path (string replace --regex '^.*=' '' -- "$word"))
@@ -59,19 +59,19 @@ end
 complete --command triptych --no-files --arguments '(__triptych_complete)'
 """,
 }
-"""What each shell reads at its start: it asks ``triptych completion --answer LINE``."""
+"""The script of each shell; it calls ``triptych completion --answer LINE``."""
 CONF = Path(str(files("triptych.conf")))
 TYPED = ("block", "shape", "batch")
-"""Nodes that files of other groups set, too."""
+"""Nodes that files of other groups also set."""
 HYDRAS = {"train": TrainConfig, "doctor": TrainConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
 
 
 def complete(line: str, commands: Sequence[str]) -> list[str]:
-    """What the last word of a line may become.
+    """The completions of the last word of a line.
 
     Args:
-        line: as it is typed, up to the cursor.
-        commands: of triptych.
+        line: command line up to the cursor.
+        commands: sub-commands of triptych.
     """
     _, *words = line.lstrip().split(" ")
     words = [word for word in words[:-1] if word] + words[-1:]
@@ -93,11 +93,11 @@ def complete(line: str, commands: Sequence[str]) -> list[str]:
 
 
 def overrides(word: str, before: Sequence[str], root: type) -> list[str]:
-    """Overrides that begin with a word: groups, keys, or the values of what stands before the last = or comma.
+    """Completions of an override: groups, keys, or values after an = or a comma.
 
     Args:
-        before: the words before it; the folder of --config-dir may be among them.
-        root: of the configuration.
+        before: the words before it, perhaps with --config-dir.
+        root: schema of the configuration.
     """
     key, equals, values = word.partition("=")
     if not equals:
@@ -109,31 +109,31 @@ def overrides(word: str, before: Sequence[str], root: type) -> list[str]:
 
 
 def groups(folders: Sequence[Path]) -> list[str]:
-    """Every group that a training chooses from."""
+    """Every config group of a training run."""
     tops = {path.name for folder in (CONF, *folders) for path in folder.iterdir() if path.is_dir()}
     parts = [f"block/{part}" for part in PARTS]
     return [*sorted(tops - {"__pycache__", "block", "hydra", "study"}), *parts, "hydra/launcher", "hydra/sweeper"]
 
 
 def keys(word: str, root: type) -> list[str]:
-    """Keys that begin with a word, as far as the next dot."""
+    """Keys that start with a word, up to the next dot."""
     parent = word.rpartition(".")[0]
     names = settings(parent.split(".") if parent else [], root)
     return [f"{parent}.{name}".lstrip(".") + ("." if is_node else "=") for name, is_node in names.items()]
 
 
 def settings(path: list[str], root: type) -> dict[str, bool]:
-    """The settings of a node, of whatever choice: whether each has settings of its own.
+    """The settings of a node in any of its choices, and whether each is a node itself.
 
     Args:
-        path: the names that lead to the node.
-        root: of the configuration.
+        path: the names in the key of the node.
+        root: schema of the configuration.
     """
     node = typed_node(path, root)
     found = {name: is_node(hint) for name, hint in hints_of(node).items()} if node else {}
     if root is not TrainConfig or not path:
         return found
-    sources = [(f"{path[0]}/**/*.yaml", 1)]  # and how many names lead to the node that a file has
+    sources = [(f"{path[0]}/**/*.yaml", 1)]  # with the number of names in the key of the file's node
     if path[0] in ("frames", "patches"):
         sources = [(f"model/embedding/{path[0]}.yaml", 1)]
     if path[0] in ("block", "heads", "model"):
@@ -156,12 +156,12 @@ def settings(path: list[str], root: type) -> dict[str, bool]:
 
 
 def is_node(hint: Any) -> bool:
-    """Whether what has this type has settings."""
+    """Whether a type is that of a node with settings."""
     return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is dict
 
 
 def typed_node(path: Sequence[str], root: type) -> type | None:
-    """The dataclass that types a node; None: none does."""
+    """The dataclass of a node; None: it has none."""
     hint: Any = root
     for name in path:
         hint = hints_of(hint).get(name) if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
@@ -169,7 +169,7 @@ def typed_node(path: Sequence[str], root: type) -> type | None:
 
 
 def values_of(key: str, root: type) -> list[str]:
-    """The values of a key of the typed root, where it has some to choose from."""
+    """The valid values of a key in the schema, if it has choices."""
     *parents, name = key.split(".")
     node = typed_node(parents, root)
     for field in dataclasses.fields(node) if node else ():

@@ -1,4 +1,4 @@
-"""The sub-commands on folders of runs, on checkpoints, and on what is published. Each imports when it is called."""
+"""The sub-commands for run directories, checkpoints and published data. Each imports what it needs when called."""
 
 import argparse
 import re
@@ -27,16 +27,28 @@ def chat(arguments: list[str]) -> None:
     """``triptych chat``."""
     parser = argparse.ArgumentParser(
         prog="triptych chat",
-        description="A conversation with a model of task=chat, a message a line; its answers come as it writes them. "
-        "/new begins anew.",
+        description="Chats with a model trained with task=chat, one message per line, and streams its replies. "
+        "/new starts a new conversation.",
     )
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told beforehand")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default): the likeliest token")
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0 (default): all")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of the likeliest that reach P together")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
-    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="of an answer (default: that of the training)")
+    parser.add_argument("checkpoint", type=Path, help="checkpoint file, or run directory (its latest checkpoint)")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, help="0 (default): greedy decoding; above 0: sampling"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=0, metavar="K", help="sample from the K most likely tokens; 0 (default): from all"
+    )
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="sample from the most likely tokens with total probability P",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the sampling")
+    parser.add_argument(
+        "--max-new-tokens", type=int, metavar="N", help="maximum number of tokens per reply (default: as in training)"
+    )
     parsed = parser.parse_args(arguments)
     if parsed.max_new_tokens is not None and parsed.max_new_tokens < 1:
         raise ConfigError(f"--max-new-tokens {parsed.max_new_tokens}: expected at least 1")
@@ -53,11 +65,13 @@ def chat(arguments: list[str]) -> None:
 
 def compare(arguments: list[str]) -> None:
     """``triptych compare``."""
-    parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, and the same as JSON.")
-    parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
+    parser = parser_of_runs("compare", "Compares finished runs: prints a table, writes an HTML page and a JSON file.")
+    parser.add_argument(
+        "--output", type=Path, default=Path("report.html"), help="output page; the JSON file goes into the same folder"
+    )
     parser.add_argument(
         "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
-        help="a plot of your own for the page; the package stands in TRIPTYCH_ALLOW",
+        help="function that adds your own plot to the page; its package must be in TRIPTYCH_ALLOW",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
@@ -72,20 +86,26 @@ def compare(arguments: list[str]) -> None:
 def scaling(arguments: list[str]) -> None:
     """``triptych scaling``."""
     says = (
-        "Fits scaling laws to finished runs of several sizes and budgets: a table, an HTML page, and the same as JSON."
+        "Fits scaling laws to finished runs of several sizes and budgets: prints a table, writes an HTML page and JSON."
     )
-    parser = parser_of_runs("scaling", says, "run directories, or folders that hold some; or one CSV file of models")
-    parser.add_argument("--output", type=Path, default=Path("scaling.html"), help="the page; the JSON goes beside it")
+    parser = parser_of_runs("scaling", says, "run directories, or folders that contain some; or one CSV file of models")
+    parser.add_argument(
+        "--output", type=Path, default=Path("scaling.html"), help="output page; the JSON file goes into the same folder"
+    )
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=HEAD",
-        help="of a CSV file, the column of params, tokens, train_flops, loss, architecture or seed, if not called so",
+        help="column of a CSV file for params, tokens, train_flops, loss, architecture or seed, if its name differs",
     )  # fmt: skip
     parser.add_argument(
-        "--leave-out", type=int, default=0, metavar="N", help="fit without the N models with the highest losses"
+        "--leave-out",
+        type=int,
+        default=0,
+        metavar="N",
+        help="exclude the N models with the highest losses from the fit",
     )
     parser.add_argument(
         "--delta", type=float, metavar="WIDTH",
-        help="of Huber's function of the logarithm of the loss (1e-3: Hoffmann et al. 2022; default: by the noise)",
+        help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: from the noise)",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
@@ -95,7 +115,7 @@ def scaling(arguments: list[str]) -> None:
             raise ConfigError(f"--column {column}: expected NAME=HEAD, such as --column 'params=Model Size'")
     if parsed.leave_out < 0 or (parsed.delta is not None and not 0 < parsed.delta < 1):
         raise ConfigError(
-            f"--leave-out {parsed.leave_out} --delta {parsed.delta}: expected 0 or more, and between 0 and 1"
+            f"--leave-out {parsed.leave_out} --delta {parsed.delta}: expected at least 0, and a delta between 0 and 1"
         )
     from triptych.report.scaling import scaling
 
@@ -108,27 +128,25 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
     """``triptych study``, and ``triptych demo``.
 
     Args:
-        is_demo: whether the study is the demo, which is not named among the arguments then.
+        is_demo: whether to run the demo, which the arguments do not name.
     """
-    does = "trains what a study asks for (what is done is not trained again), and judges what it predicts."
+    does = "runs the unfinished runs of a study, and tests its predictions."
     parser = argparse.ArgumentParser(
         prog="triptych demo" if is_demo else "triptych study",
-        description=f"The demo, which is the same as `triptych study demo`: {does}" if is_demo else does.capitalize(),
+        description=f"The demo, same as `triptych study demo`: {does}" if is_demo else does.capitalize(),
     )
     if is_demo:
         parser.set_defaults(name="demo")
     else:
-        parser.add_argument("name", nargs="?", help="of a study, or a YAML file of your own; without one: a list")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="for all trainings, such as 'seed=range(1,9)'"
-    )
-    parser.add_argument("--jobs", type=int, default=cpus(), help="trainings at once (default: as many as CPUs)")
+        parser.add_argument("name", nargs="?", help="a study, or your own YAML file; without one: lists the studies")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="for all runs, such as 'seed=range(1,9)'")
+    parser.add_argument("--jobs", type=int, default=cpus(), help="number of parallel runs (default: number of CPUs)")
     parser.add_argument(
         "--lines",
         action="store_true",
-        help="print the overrides of each training, for slurm/array.sbatch; train nothing",
+        help="only print the overrides of each run, for slurm/array.sbatch",
     )
-    parser.add_argument("--output", type=Path, help="the page (default: report.html in the study's folder)")
+    parser.add_argument("--output", type=Path, help="output page (default: report.html in the study's folder)")
     parsed = parser.parse_intermixed_args(arguments)
     from triptych.studies.study import read_study
 
@@ -137,7 +155,7 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
 
         return print_studies()
     if parsed.jobs < 1:
-        raise ConfigError(f"--jobs {parsed.jobs}: expected 1 or more")
+        raise ConfigError(f"--jobs {parsed.jobs}: expected at least 1")
     found = read_study(parsed.name)
     jobs = found.jobs(parsed.overrides)
     found.overrides = [text for text in parsed.overrides if not text.startswith("seed=")]
@@ -145,7 +163,7 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
     check_suffix(output, ".html", "an HTML page")
     check_writable("--output", output)
-    if parsed.lines:  # those that begin from others come when these are done
+    if parsed.lines:  # runs initialized from others follow when those are finished
         waiting = [arm for arm, of_arm in jobs.items() if not all(job.is_done for job in of_arm)]
         for arm in waiting:
             if found.needs(arm).isdisjoint(waiting):
@@ -161,17 +179,17 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
 
 
 def check_lines(jobs: "Sequence[Job]") -> None:
-    """Refuses arguments that a line of slurm/array.sbatch cannot hold."""
+    """Raises an error for arguments that a line for slurm/array.sbatch cannot contain."""
     for argument in (argument for job in jobs for argument in job.arguments):
         if re.search(r"\s", argument):
-            raise ConfigError(f"--lines: {argument} has a blank, and slurm/array.sbatch splits lines at blanks")
+            raise ConfigError(f"--lines: {argument} contains a space, and slurm/array.sbatch splits lines at spaces")
 
 
 def dashboard(arguments: list[str]) -> None:
     """``triptych dashboard``."""
-    says = "Writes the code of a W&B workspace and a W&B report of finished runs; needs no network."
+    says = "Writes a W&B workspace and a W&B report of finished runs as Python code; needs no network."
     parser = parser_of_runs("dashboard", says)
-    parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="the file; running it uploads")
+    parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="output file; run it to upload")
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".py", "Python code")
     check_writable("--output", parsed.output)
@@ -183,10 +201,10 @@ def dashboard(arguments: list[str]) -> None:
 
 def playground(arguments: list[str]) -> None:
     """``triptych playground``."""
-    says = "A page to type into: what each trained model makes of a text, side by side, and where it looks."
+    says = "Opens a page to compare the predictions and the attention of trained models on any text."
     parser = parser_of_runs("playground", says)
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen; by default, this machine alone can ask")
-    parser.add_argument("--port", type=int, default=7860, help="of the page; 0: any that is free")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: only this computer)")
+    parser.add_argument("--port", type=int, default=7860, help="port of the page; 0: any free port")
     parsed = parser.parse_args(arguments)
     from triptych.report.playground_server import serve
 
@@ -195,16 +213,16 @@ def playground(arguments: list[str]) -> None:
 
 
 def parser_of_runs(
-    command: str, description: str, directories: str = "run directories, or folders that hold some"
+    command: str, description: str, directories: str = "run directories, or folders that contain some"
 ) -> argparse.ArgumentParser:
-    """Of a command that reads finished runs."""
+    """The parser of a command that reads finished runs."""
     parser = argparse.ArgumentParser(prog=f"triptych {command}", description=description)
     parser.add_argument("directories", nargs="+", type=Path, help=directories)
     return parser
 
 
 def check_suffix(output: Path, suffix: str, what: str) -> None:
-    """Refuses a name that says that the file is something else."""
+    """Raises an error if the output file has another suffix."""
     if output.suffix.lower() != suffix:
         better = output / f"report{suffix}" if output.is_dir() else output.with_suffix(suffix)
         raise ConfigError(f"--output {output}: this writes {what}; did you mean --output {better}?")
@@ -212,7 +230,7 @@ def check_suffix(output: Path, suffix: str, what: str) -> None:
 
 @contextmanager
 def value_errors_of_runs() -> Iterator[None]:
-    """A ValueError about a run directory becomes the answer to the command."""
+    """Turns a ``ValueError`` about a run directory into a ``ConfigError``."""
     try:
         yield
     except ValueError as error:
@@ -223,13 +241,14 @@ def import_folder(arguments: list[str]) -> None:
     """``triptych import``."""
     parser = argparse.ArgumentParser(
         prog="triptych import",
-        description="Writes a checkpoint of a Hugging Face folder's model, for evaluate, predict and train init_from=.",
+        description="Converts the model of a Hugging Face folder to a checkpoint for evaluate, predict and train "
+        "init_from=.",
     )
-    parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
-    parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
-    parser.add_argument("--task", help="what the model is for; by default what its class says")
+    parser.add_argument("folder", type=Path, help="folder with config.json, safetensors files and tokenizer files")
+    parser.add_argument("--output", type=Path, required=True, help="checkpoint to write, a new file")
+    parser.add_argument("--task", help="task of the model (default: from its class)")
     add_family(parser)
-    parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
+    parser.add_argument("--new-head", action="store_true", help="initialize a new head if the folder has none")
     parsed = parser.parse_args(arguments)
     if not parsed.folder.is_dir():
         raise ConfigError(f"{parsed.folder}: no such folder; expected one with config.json and safetensors files")
@@ -247,15 +266,15 @@ def import_folder(arguments: list[str]) -> None:
 
 
 def add_family(parser: argparse.ArgumentParser) -> None:
-    """The option of a family that is not published here."""
+    """Adds the option ``--family``."""
     parser.add_argument(
         "--family", metavar="PACKAGE.CLASS",
-        help="a family of your own; the package stands in TRIPTYCH_ALLOW (default: the published ones)",
+        help="your own family class; its package must be in TRIPTYCH_ALLOW (default: Triptych's families)",
     )  # fmt: skip
 
 
 def families_at(path: str | None) -> "Sequence[Family]":
-    """The family that ``--family`` names; without it, the published ones."""
+    """The family given by ``--family``, or else Triptych's families."""
     from triptych.interop.families.family import Family
     from triptych.interop.networks import FAMILIES
 
@@ -271,14 +290,14 @@ def export(arguments: list[str]) -> None:
     """``triptych export``."""
     parser = argparse.ArgumentParser(
         prog="triptych export",
-        description="Writes the model of a checkpoint as a folder that transformers loads.",
+        description="Converts the model of a checkpoint to a folder that transformers loads.",
     )
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
-    parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
+    parser.add_argument("checkpoint", type=Path, help="checkpoint file, or run directory (its latest checkpoint)")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write, new or empty")
     parser.add_argument(
         "--push",
         metavar="USER/NAME",
-        help="upload the folder to this repository of the Hugging Face hub, private if new",
+        help="upload the folder to this repository on the Hugging Face Hub (private if new)",
     )
     add_family(parser)
     parsed = parser.parse_args(arguments)
@@ -289,7 +308,7 @@ def export(arguments: list[str]) -> None:
     from triptych.interop import push_folder, save_pretrained
 
     class_name = save_pretrained(parsed.checkpoint, parsed.output, families=families_at(parsed.family))
-    print(f"{parsed.output}: {class_name}; README.md there says how to load it")
+    print(f"{parsed.output}: {class_name}; its README.md describes how to load it")
     if parsed.push is not None:
         print(push_folder(parsed.output, parsed.push))
 
@@ -301,17 +320,17 @@ def get(arguments: list[str]) -> None:
 
     parser = argparse.ArgumentParser(
         prog="triptych get",
-        description="Downloads published data sets, and checks and prepares them for the experiments; no name: a list.",
+        description="Downloads, checks and prepares published datasets for the experiments. Without NAME: lists them.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of data sets: {', '.join(SETS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"datasets: {', '.join(SETS)}")
     parser.add_argument(
         "--output", type=Path, default=Path(FOLDER), metavar="FOLDER",
-        help=f"a folder for each set goes into this one (default: {FOLDER}, where the experiments look)",
+        help=f"folder for the datasets, each in its own subfolder (default: {FOLDER}, which the experiments use)",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
     for name in parsed.names:
         if name not in SETS:
-            raise ConfigError(f"triptych get {name}: no such data set{suggestion(name, list(SETS))}")
+            raise ConfigError(f"triptych get {name}: no such dataset{suggestion(name, list(SETS))}")
     if not parsed.names:
         print_sets(parsed.output)
     for name in parsed.names:
@@ -327,11 +346,11 @@ def watch(arguments: list[str]) -> None:
     """``triptych watch``."""
     parser = argparse.ArgumentParser(
         prog="triptych watch",
-        description="The jobs of a sweep, a study or an array as they run, by their run directories alone.",
+        description="Shows the running jobs of a sweep, a study or an array, from their run directories.",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="a run directory, or a folder that holds some")
-    parser.add_argument("--once", action="store_true", help="print it once")
-    parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a run directory, or a folder that contains some")
+    parser.add_argument("--once", action="store_true", help="print the table once and exit")
+    parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="refresh interval (default: 2)")
     parsed = parser.parse_args(arguments)
     if not parsed.every > 0:
         raise ConfigError(f"--every {parsed.every}: expected more than 0")

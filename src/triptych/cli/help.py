@@ -1,4 +1,4 @@
-"""What ``--help`` prints is kept, for composing a configuration takes longer than an answer should."""
+"""Caches the output of ``--help``, because composing a configuration is slow."""
 
 import contextlib
 import hashlib
@@ -15,13 +15,12 @@ from triptych.storage.cache import cache_folder, cached, read_json
 
 
 def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], object]) -> str:
-    """The text, until a file of conf/ or of ``triptych.config`` changes. With a folder of the user's own, nothing is
-    kept.
+    """The help text, cached until a file in conf/ or ``triptych.config`` changes; not cached with ``--config-dir``.
 
     Args:
-        command: the sub-command.
-        arguments: of the command line.
-        print_help: prints it.
+        command: sub-command.
+        arguments: arguments of the command line.
+        print_help: prints the text.
     """
 
     def make() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The JSON schema of experiments: of the typed root, the files of the groups, and the classes that these name."""
+"""The JSON schema of experiments, made from the typed schema, the files of the groups, and the classes they name."""
 
 import dataclasses
 import json
@@ -21,34 +21,30 @@ from triptych.storage.atomic import write_text
 Schema = dict[str, Any]
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: ["string", "number"], type(None): "null"}
 REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
-"""Any value may be taken from another key."""
+"""Any value may be an interpolation of another key."""
 PARTS_OF_MODELS = {
     **dict.fromkeys(("encoder", "decoder"), "model/parts"),
     **dict.fromkeys(("embedding", "source_embedding"), "model/embedding"),
     "head": "head",
 }
 SIGNALS = ("frames", "patches")
-"""What reads the data that are no texts, at the root; files of model/embedding."""
+"""Embeddings of audio and images at the root; files of model/embedding."""
 
 
 def write_schema(output: Path, arguments: Sequence[str]) -> None:
-    """Writes it, and says how editors find it.
+    """Writes the schema, and prints how to use it in an editor.
 
     Args:
         output: the file.
-        arguments: of the command line; the choices in the user's own folder are in the schema, too.
+        arguments: arguments of the command line, perhaps with --config-dir.
     """
     check_writable("--output", output)
     write_text(output, json.dumps(make_schema(arguments), indent=1) + "\n")
-    print(f"{output}: the first line of an experiment names it: # yaml-language-server: $schema={output}")
+    print(f"{output}: add this first line to an experiment: # yaml-language-server: $schema={output}")
 
 
 def make_schema(arguments: Sequence[str]) -> Schema:
-    """The schema of an experiment.
-
-    Args:
-        arguments: of the command line.
-    """
+    """The schema of an experiment."""
     folders = [Path(str(files("triptych.conf"))), *own_folders(arguments)]
     root = of_class(TrainConfig)
     for name, node in root["properties"].items():
@@ -70,11 +66,7 @@ def make_schema(arguments: Sequence[str]) -> Schema:
 
 
 def of_defaults(choices: Mapping[str, Sequence[str]]) -> Schema:
-    """Of the list of choices that a file begins with.
-
-    Args:
-        choices: of each group.
-    """
+    """The schema of a defaults list, from the choices of each group."""
     keys = {}
     for group, names in choices.items():
         one = {"enum": [*names, None]}
@@ -84,7 +76,7 @@ def of_defaults(choices: Mapping[str, Sequence[str]]) -> Schema:
 
 
 def of_files(folders: Sequence[Path], group: str) -> Schema:
-    """Of the node that a group makes: all that one of its choices has."""
+    """The schema of the node of a group: all settings of any of its choices."""
     found: Schema = {"type": ["object", "null"], "properties": {}, "additionalProperties": False}
     for folder in folders:
         for file in sorted((folder / group).rglob("*.yaml")):
@@ -95,7 +87,7 @@ def of_files(folders: Sequence[Path], group: str) -> Schema:
 
 
 def add(found: Schema, content: Mapping[str, Any]) -> None:
-    """Adds what a node has, and the arguments of its class."""
+    """Adds the settings of a node, and the arguments of its class."""
     properties = found["properties"]
     if "_target_" in content:
         kind = class_at("_target_", content["_target_"], ALLOWED)
@@ -114,7 +106,7 @@ def add(found: Schema, content: Mapping[str, Any]) -> None:
 
 
 def of_class(kind: type) -> Schema:
-    """Of the arguments of a class."""
+    """The schema of the arguments of a class."""
     properties = {}
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     choices = {field.name: field.metadata["choices"] for field in fields if "choices" in field.metadata}
@@ -128,7 +120,7 @@ def of_class(kind: type) -> Schema:
 
 
 def of_hint(hint: Any) -> Schema:
-    """Of a type annotation."""
+    """The schema of a type annotation."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return of_class(hint)
     origin = typing.get_origin(hint)

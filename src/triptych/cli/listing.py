@@ -1,4 +1,4 @@
-"""What there is: experiments, studies, models and corpora, by the comments of their files."""
+"""Lists experiments, studies, models and corpora, from the comments in their files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,32 +13,32 @@ from triptych.config import ConfigError, TrainConfig, suggestion
 from triptych.config.explain import choices_in, choices_of, find_choice, keys_of
 
 KINDS = {"experiments": "experiment", "studies": "study", "models": "model", "corpora": "data"}
-"""What can be listed, and the groups."""
+"""The groups of what can be listed."""
 COLUMNS = {
     "experiments": ("shows", "expected", "cost"),
     "studies": ("question", "answer", "cost"),
     "models": ("architecture", "parameters", "what it is"),
     "corpora": ("what it is",),
 }
-"""After the name; of experiments and studies these are what the file calls so."""
+"""Columns after the name; for experiments and studies, fields of the file."""
 COMMANDS = {
     "experiments": "triptych train experiment=NAME",
     "studies": "triptych study NAME",
     "models": "triptych train model=NAME ...",
     "corpora": "triptych train data=NAME ...",
 }
-"""What takes the names."""
+"""The command that uses the names."""
 MOST_NAMES = 5
-"""So many of each kind are named where a word was looked for in another."""
+"""Maximum number of names of other kinds in an error message."""
 
 
 def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
-    """A table of each kind.
+    """Prints a table per kind.
 
     Args:
         kind: one of ``KINDS``; None: all.
-        word: rows without it are left out, case aside; empty: none is.
-        arguments: of the command line; the user's own folder of configurations is listed, too.
+        word: only rows with this word are printed, in upper or lower case; empty: all rows.
+        arguments: arguments of the command line, perhaps with --config-dir.
     """
     kinds, is_group = [kind] if kind else list(KINDS), bool(word and choices_of(word, arguments))
     found = {each: describe(each, arguments) for each in kinds}
@@ -47,10 +47,10 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
     }
     if not any(kept.values()):
         names = [name for rows in found.values() for name in rows]
-        place = f"of the {kind} none" if kind else "nothing"
+        place = kind or "entries"
         hint = f"; its choices: triptych show {word}" if is_group else find_elsewhere(kind, word, arguments)
         hint = hint or suggestion(word, names)
-        raise ConfigError(f"triptych list {' '.join(filter(None, (kind, word)))}: {place} has this word{hint}")
+        raise ConfigError(f"triptych list {' '.join(filter(None, (kind, word)))}: no {place} contain this word{hint}")
     for each, rows in kept.items():
         if rows:
             print_table(each, rows)
@@ -59,11 +59,11 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
 
 
 def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str:
-    """Where a word stands that a kind does not have: in the rows of others, and in keys; empty: nowhere.
+    """The rows of other kinds and the keys that contain a word; empty: none.
 
     Args:
-        kind: one of ``KINDS``; None: all of them were looked at.
-        arguments: of the command line.
+        kind: one of ``KINDS``; None: all were searched.
+        arguments: arguments of the command line.
     """
     others = [each for each in KINDS if each != kind] if kind else []
     there = {
@@ -80,16 +80,12 @@ def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str
 
 
 def is_in(word: str, name: str, cells: Sequence[str]) -> bool:
-    """Whether a row has a word, case aside."""
+    """Whether a row contains a word, in upper or lower case."""
     return word.lower() in " ".join((name, *cells)).lower()
 
 
 def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
-    """On the terminal.
-
-    Args:
-        rows: the cells after the name, by name.
-    """
+    """Prints a table on the terminal; ``rows`` are the cells after the name, by name."""
     title = Text.assemble((kind, "bold"), f": {COMMANDS[kind]}")
     table = Table(title=title, title_justify="left", title_style="", show_lines="cost" in COLUMNS[kind])
     table.add_column("name", no_wrap=True)
@@ -107,12 +103,7 @@ def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
 
 
 def describe(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The cells of each row, after its name. Models stand by family, from the smallest to the largest.
-
-    Args:
-        kind: one of ``KINDS``.
-        arguments: of the command line.
-    """
+    """The cells of each row, by name. Models are sorted by family and size."""
     group = KINDS[kind]
     texts = {
         name: find_choice(group, name, arguments).read_text(encoding="utf-8") for name in choices_of(group, arguments)
@@ -139,12 +130,7 @@ def describe(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def architecture_of(model: str, arguments: Sequence[str]) -> str:
-    """The choice without a family that a model's file is made from; empty: it is made from none.
-
-    Args:
-        model: the choice.
-        arguments: of the command line.
-    """
+    """The architecture that a model's file is based on; empty: none."""
     if "/" not in model:
         return model
     content = yaml.load(find_choice("model", model, arguments).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
@@ -153,14 +139,14 @@ def architecture_of(model: str, arguments: Sequence[str]) -> str:
 
 
 def comment_of(text: str) -> list[str]:
-    """The lines of the comment that a file begins with, without what is for Hydra and for editors."""
+    """The lines of the comment at the start of a file, without those for Hydra and editors."""
     head = re.match(r"(?:#.*\n)*", text)
     lines = head[0].splitlines() if head else []
     return [line[1:].removeprefix(" ") for line in lines if not re.match("# (@package|yaml-language-server)", line)]
 
 
 def read_header(text: str) -> dict[str, str]:
-    """What the comment of an experiment's file says: shows, command, expected, cost."""
+    """The fields in the comment of an experiment: shows, command, expected, cost."""
     fields: dict[str, str] = {}
     name = ""
     for line in comment_of(text):
@@ -173,5 +159,5 @@ def read_header(text: str) -> dict[str, str]:
 
 
 def meaning_of_choice(group: str, choice: str, arguments: Sequence[str]) -> str:
-    """The comment that the file of a choice begins with; empty: it has none."""
+    """The comment at the start of the file of a choice; empty: none."""
     return " ".join(comment_of(find_choice(group, choice, arguments).read_text(encoding="utf-8")))

@@ -1,5 +1,5 @@
-"""``triptych train``, ``doctor``, ``evaluate`` and ``predict``, whose arguments are Hydra's."""
-# Takes a DictConfig: it is the command's own configuration, as Hydra has composed it.
+"""``triptych train``, ``doctor``, ``evaluate`` and ``predict``, which take Hydra overrides."""
+# Takes a DictConfig: it is the command's own configuration, composed by Hydra.
 
 import atexit
 import gc
@@ -34,11 +34,11 @@ OF_SWEEPS = ("hydra/launcher=", "hydra.launcher.", "hydra/sweeper=", "hydra.swee
 
 
 NEEDED = ("model", "task", "data", "tokenizer", "optimizer", "scheduler", "trainer", "logger", "callbacks")
-"""Groups that every training has a choice of."""
+"""Groups that every run needs a choice of."""
 
 
 def run_hydra(command: str, arguments: list[str]) -> None:
-    """A sub-command whose arguments are Hydra's."""
+    """Runs a sub-command that takes Hydra overrides."""
     if {"-h", "--help"} & {*arguments}:
         print(kept_help(command, arguments, partial(compose_and_run, command, arguments)), end="")
     else:
@@ -46,14 +46,14 @@ def run_hydra(command: str, arguments: list[str]) -> None:
 
 
 def compose_and_run(command: str, arguments: list[str]) -> None:
-    """What Hydra composes, run; or its help."""
+    """Composes the configuration with Hydra and runs the sub-command, or prints its help."""
     from triptych.config.explain import explain
     from triptych.config.hydra_guard import register_schemas, run
 
     register_schemas(command, arguments)
     check_arguments(arguments, command)
     if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
-        # settings of the training's corpus, which Hydra does not know
+        # settings of the recorded corpus, which Hydra does not know
         arguments = [f"++{argument}" if argument.startswith("data.") else argument for argument in arguments]
     sweep: list[list[str]] = []
     if command == "doctor" and (flags := {"-m", "--multirun"} & {*arguments}):
@@ -74,7 +74,7 @@ def compose_and_run(command: str, arguments: list[str]) -> None:
 
 
 def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Of a sweep, the arguments of its first job, and the overrides of each."""
+    """The arguments of the first job of a sweep, and the overrides of each job."""
     from hydra.errors import HydraException
 
     from triptych.config.explain import explain
@@ -89,7 +89,7 @@ def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def check_arguments(arguments: list[str], command: str) -> None:
-    """Refuses what is neither key=value nor an option of Hydra's, for which Hydra would print its grammar."""
+    """Raises an error for arguments that are not key=value or a Hydra option, for which Hydra prints its grammar."""
     from triptych.config.explain import check_choices, not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
@@ -98,14 +98,14 @@ def check_arguments(arguments: list[str], command: str) -> None:
     for argument in arguments if command in ("evaluate", "predict") else ():
         key, _, setting = argument.partition("=")[0].partition(".")
         if key == "trainer" and setting not in ("", *TRAINER):
-            raise ConfigError(f"{argument}: {command} has {' and '.join(f'trainer.{name}' for name in TRAINER)} alone")
+            raise ConfigError(f"{argument}: {command} only has {' and '.join(f'trainer.{name}' for name in TRAINER)}")
     for folder in own_folders(arguments):
         if not folder.is_dir():
             raise ConfigError(f"--config-dir={folder}: no such folder; expected one with experiment/NAME.yaml in it")
     for number, (previous, argument) in enumerate(zip(["", *arguments], arguments, strict=False)):
         name, equals, _ = argument.partition("=")
         if name in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):
-            raise ConfigError(f"{name}: not taken here; files of your own go into the folder of --config-dir")
+            raise ConfigError(f"{name}: not supported. Put your own files into the folder of --config-dir")
         if argument.startswith("-"):
             if name not in known:
                 raise ConfigError(not_an_option(argument, command, arguments))
@@ -116,22 +116,18 @@ def check_arguments(arguments: list[str], command: str) -> None:
         ):
             raise ConfigError(without_choice(name[1:], arguments))
         elif name == "hydra.mode":
-            raise ConfigError(f"{argument}: not taken here; -m makes a sweep")
+            raise ConfigError(f"{argument}: not supported. For a sweep, add -m")
         elif command == "train" and argument.startswith(OF_SWEEPS) and not {"-m", "--multirun"} & set(arguments):
-            raise ConfigError(f"{argument} is for sweeps: add -m (one job is a sweep too)")
+            raise ConfigError(f"{argument} is for sweeps: add -m (also for a single job)")
         elif previous.count("[") > previous.count("]"):
-            raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
+            raise ConfigError(f"{previous} {argument}: write a list without spaces, or in quotes: 'key=[a,b]'")
         elif (not equals or not name) and not argument.startswith("~") and previous not in takes_value:
             raise ConfigError(without_key(number, arguments, command))
     check_choices(arguments)
 
 
 def check_early(command: str, config: "DictConfig") -> None:
-    """What can be seen to be wrong without torch.
-
-    Raises:
-        ConfigError: all that is.
-    """
+    """Runs the checks that do not need torch, and raises all their errors."""
     from hydra.core.hydra_config import HydraConfig
 
     from triptych.config.overrides import check_chosen
@@ -141,31 +137,31 @@ def check_early(command: str, config: "DictConfig") -> None:
     if command == "doctor" and config.device is not None:
         gpu_named(config.device)
     checks = {"train": check_training, "evaluate": check_evaluation, "predict": check_prediction}
-    if command in checks:  # the doctor tells all that is wrong at once
+    if command in checks:  # doctor collects all errors itself
         checks[command](config)
 
 
 def command_again(config: "DictConfig", *, is_started_by_another: bool) -> str:
-    """Describes the command that resumes this run. It names run_dir unless the user typed one without the time.
+    """Describes the command that resumes this run, with run_dir unless the user typed one without a timestamp.
 
     Args:
-        is_started_by_another: whether another process has started this one, and may have added run_dir.
+        is_started_by_another: whether another process started this one, and may have added run_dir.
     """
     from triptych.config.overrides import write_override
     from triptych.launch.processes import depends_on_clock
 
     is_typed = any(argument.startswith("run_dir=") for argument in sys.argv)
     if is_typed and not depends_on_clock(config) and not is_started_by_another:
-        return "the same command"
+        return "the same command again"
     return f"the same command with {shlex.quote(write_override('run_dir', config.run_dir))}"
 
 
 def task_function(command: str, failures: list[Exception], sweep: list[list[str]]) -> "Callable[[DictConfig], None]":
     """The function of a sub-command.
 
-    It imports when it is called: torch and Lightning take seconds to import, and neither --help nor a mistake in an
-    override should wait for them. What it raises goes into ``failures``, since Hydra would print a line of its own. The
-    doctor is told of the other jobs of the ``sweep`` that it looks at the first of.
+    It imports torch and Lightning, which takes seconds, only when called, after --help and the early checks. Its
+    exceptions are collected in ``failures``, because Hydra would print its own message. ``sweep`` are all jobs of a
+    sweep whose first job the doctor checks.
     """
 
     def run(config: "DictConfig") -> None:
@@ -175,18 +171,18 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         from triptych.launch.lock import locked, remove_unused
         from triptych.launch.sweep import run_directory
 
-        is_rank = "LOCAL_RANK" in os.environ  # which Lightning removes
-        # A launcher that is not ours (submitit's, Hydra's) calls this function itself, perhaps in another process.
+        is_rank = "LOCAL_RANK" in os.environ  # read it now, because Lightning removes it
+        # Other launchers (submitit's, Hydra's) call this function themselves, perhaps in another process.
         is_called_by_launcher = command == "train" and not OmegaConf.is_missing(HydraConfig.get().job, "num")
         if is_called_by_launcher:
             config.run_dir = str(run_directory(config))
         try:
-            # before the imports, which take longer than an answer should
+            # before the imports, which are slow
             check_early(command, config)
             with locked(Path(config.run_dir)) if command == "train" else nullcontext():
                 work(config)
         except Exception as error:
-            if is_called_by_launcher:  # which brings the error home; it cannot bring this list
+            if is_called_by_launcher:  # it returns the error, but not this list
                 raise RunError(str(error)) if isinstance(error, Interruption) else error from None
             if isinstance(error, Interruption):
                 error.again = command_again(config, is_started_by_another=is_rank)
@@ -197,7 +193,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
             failures.append(error)
 
     def work(config: "DictConfig") -> None:
-        gc.disable()  # a tenth of the imports' time: garbage is looked for where there is none, now and later
+        gc.disable()  # saves a tenth of the import time, and later searches for garbage
         import triptych.evaluate
         import triptych.planning.doctor
         import triptych.predict
@@ -205,9 +201,9 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
 
         gc.freeze()
         gc.enable()
-        atexit.register(gc.unfreeze)  # what is frozen is never freed, and triton's bindings report each such object
+        atexit.register(gc.unfreeze)  # otherwise triton's bindings report each frozen object at exit
 
-        # Advice of the libraries about what is settled here. (Lightning sets its level when it is imported.)
+        # Advice of the libraries that does not apply. (Lightning sets its log level when it is imported.)
         known = ("Experiment logs directory", ".*LeafSpec.*", ".*does not have many workers")
         for message in (*known, ".*sync_dist=True", "The .srun. command is available"):
             warnings.filterwarnings("ignore", message=message)

@@ -1,5 +1,5 @@
-"""What a setting means, what it may be, and where it was set."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""Explains a setting: its meaning, its valid values and where it is set."""
+# Takes a DictConfig: it looks up keys and classes that any file may name.
 
 import dataclasses
 import inspect
@@ -28,7 +28,7 @@ from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describ
 from triptych.config.explain import choices_in, choices_of, explain, keys_of, nearest_key, own_folders, parsed
 
 FOREIGN_DEFAULT = re.compile(r" (?:Disabled by default|Defaults? to|Default:) ?(?:\([^)]*\)|``[^`]*``)?\.")
-"""What a library says of a default of its own, where ours is another."""
+"""The sentence about a default in a library's docstring, where Triptych's default differs."""
 TYPED = "src/triptych/config/schema.py"
 
 
@@ -38,8 +38,8 @@ class Setting:
 
     Attributes:
         place: file and line, or the command line.
-        text: what stands there, without its comment.
-        comment: behind it.
+        text: the line without its comment.
+        comment: the comment of the line.
     """
 
     place: str
@@ -48,10 +48,10 @@ class Setting:
 
 
 def print_key(key: str, arguments: Sequence[str]) -> None:
-    """Prints what is known of a key or a group: its value, what it means and may be, and each place that sets it.
+    """Prints a key or group: its value, meaning, valid values, and each place that sets it.
 
     Args:
-        arguments: the overrides of a training, and perhaps the folder of --config-dir.
+        arguments: overrides of a run, perhaps with --config-dir.
     """
     group = key.partition("@")[0]
     choices = choices_of(group, arguments)
@@ -91,7 +91,7 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
 
 
 def values_of(config: DictConfig, group: str) -> str:
-    """The settings of a group's node, as the command line would have them."""
+    """The settings of a group's node as overrides."""
     node = OmegaConf.to_container(config, resolve=False)
     for name in group.split("/"):
         node = node.get(name, {}) if isinstance(node, dict) else {}
@@ -100,7 +100,7 @@ def values_of(config: DictConfig, group: str) -> str:
 
 
 def value_of(config: DictConfig, key: str) -> str:
-    """The value, and what it is taken from."""
+    """The value of a key, and its interpolation if it has one."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
     raw = OmegaConf.to_container(node, resolve=False)[name]  # type: ignore[call-overload, index]
@@ -112,20 +112,16 @@ def value_of(config: DictConfig, key: str) -> str:
         return spell(raw)
     try:
         value = node[name]
-    except OmegaConfBaseException:  # of what is known when a training begins
+    except OmegaConfBaseException:  # only known when a run starts
         return raw
-    return raw if isinstance(value, DictConfig) else f"{spell(value)}, which is {raw}"
+    return raw if isinstance(value, DictConfig) else f"{spell(value)} (from {raw})"
 
 
 HIDDEN = ("_target_", "_partial_")
 
 
 def describe(config: DictConfig, key: str) -> tuple[str, str]:
-    """What a key means, and what it may be, by the docstring and the types of what it is an argument of.
-
-    Args:
-        key: of the configuration.
-    """
+    """The meaning and the valid values of a key, from the docstring and the types of its class."""
     parent, _, name = key.rpartition(".")
     hint: Any = TrainConfig
     for part in filter(None, parent.split(".")):
@@ -152,7 +148,7 @@ def describe(config: DictConfig, key: str) -> tuple[str, str]:
 
 
 def described(kind: type, name: str) -> str:
-    """What the docstring of a class, or of its constructor, says of an argument; empty: nothing."""
+    """The description of an argument in the docstring of a class or its constructor; empty: none."""
     for doc in (kind.__doc__, vars(kind).get("__init__", kind).__doc__):
         if doc and (match := re.search(rf"^    {name}:(.*(?:\n {{8,}}.*)*)", inspect.cleandoc(doc), re.MULTILINE)):
             said = " ".join(match[1].split())
@@ -163,12 +159,12 @@ def described(kind: type, name: str) -> str:
 def settings_of(
     key: str, config: DictConfig, defaults: Sequence[ResultDefault], overrides: Sequence[str], folders: Sequence[Path]
 ) -> list[Setting]:
-    """The places that set a key, the last of which counts.
+    """The places that set a key; the last one takes precedence.
 
     Args:
-        defaults: the files of the composition, in their order.
-        overrides: of the command line.
-        folders: of the user's own choices.
+        defaults: the composed files, in order.
+        overrides: overrides of the command line.
+        folders: the user's config folders.
     """
     found = []
     for default in defaults:
@@ -191,7 +187,7 @@ def settings_of(
 
 
 def find_lines(text: str, key: str, file: str) -> list[Setting]:
-    """The line of a YAML file that sets a key; empty: none does."""
+    """The line of a YAML file that sets a key; empty: none."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     line = 0
     for name in key.split("."):

@@ -1,4 +1,4 @@
-"""The beginnings of one's own: an experiment, a task, a corpus, each with a test that passes as it is written."""
+"""Templates for the user's own experiments, tasks and corpora, each with a passing test."""
 
 import importlib.util
 import re
@@ -11,34 +11,34 @@ from triptych.config.explain import choices_of
 from triptych.config.paths import check_writable
 
 GROUPS = {"experiment": "experiment", "task": "task", "corpus": "data"}
-"""What can be begun, and the groups by which it is chosen."""
+"""The config group of each kind of template."""
 CHOSEN = {
     "experiment": "experiment=",
     "task": "data=dates model=encoder_only task=",
     "corpus": "task=classification model=encoder_only data=",
 }
-"""What a training chooses, before the name of what is begun."""
+"""The overrides that use a template, up to its name."""
 
 
 def write_skeleton(kind: str, name: str) -> None:
-    """Writes the files into the current folder, and prints how they are used.
+    """Writes the files to the current folder, and prints how to use them.
 
     Args:
         kind: one of ``GROUPS``.
-        name: of what is begun; an experiment may stand in folders.
+        name: name of the experiment (perhaps in folders), task or corpus.
     """
     expected = "[a-z][a-z0-9_]*" + ("(/[a-z0-9_]+)*" if kind == "experiment" else "")
     if not re.fullmatch(expected, name):
-        raise ConfigError(f"triptych new {kind} {name}: expected small letters, digits and _, such as my_{kind}")
+        raise ConfigError(f"triptych new {kind} {name}: expected lower-case letters, digits and _, such as my_{kind}")
     group = GROUPS[kind]
     if name in choices_of(group, []):
-        raise ConfigError(f"triptych new {kind} {name}: {group}={name} comes with Triptych; expected another name")
+        raise ConfigError(f"triptych new {kind} {name}: {group}={name} exists in Triptych; expected another name")
     if kind != "experiment" and importlib.util.find_spec(name):
-        raise ConfigError(f"triptych new {kind} {name}: there is a module of this name; expected another one")
+        raise ConfigError(f"triptych new {kind} {name}: a module of this name exists; expected another name")
     texts = make_skeleton(kind, name)
     for file in texts:
         if file.exists():
-            raise ConfigError(f"triptych new {kind} {name}: {file} is there; expected a new file")
+            raise ConfigError(f"triptych new {kind} {name}: {file} exists; expected a new file")
         check_writable(f"triptych new {kind} {name}", file)
     for file, text in texts.items():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def write_skeleton(kind: str, name: str) -> None:
 
 
 def make_skeleton(kind: str, name: str) -> dict[Path, str]:
-    """The files, by their names; the test is the last."""
+    """The text of each file; the test is the last."""
     module = name.replace("/", "_")
     fill = {
         "name": name,
