@@ -25,17 +25,17 @@ trian E  ->  triptych trian | did you mean train?
 train dates/translation  ->  dates/translation | did you mean experiment=dates/translation?
 train conf/experiment/dates/translation.yaml  ->  did you mean experiment=dates/translation?
 train experiment dates/translation  ->  did you mean experiment=dates/translation?
-train experiment = dates/translation  ->  without blanks, experiment=dates/translation
+train experiment = dates/translation  ->  without spaces, experiment=dates/translation
 train experiment:dates/translation  ->  did you mean experiment=dates/translation?
 train E seed 3  ->  did you mean seed=3?
-train E seed= 3  ->  without blanks, seed=3
+train E seed= 3  ->  without spaces, seed=3
 train E debug  ->  debug=fast
 train E --lr 0.1  ->  --lr | did you mean optimizer.lr?
 train E --seed=3  ->  --seed | did you mean seed=3?
 train E --checkpoint x  ->  --checkpoint | did you mean resume | init_from
 train E --dry-run  ->  debug=fast | triptych doctor
 train E --config x  ->  did you mean experiment?
-train E callbacks=[default, ema]  ->  callbacks=[default, ema] | without blanks
+train E callbacks=[default, ema]  ->  callbacks=[default, ema] | without spaces
 train --config-name=x  ->  --config-dir
 train --config-dir=nowhere E  ->  nowhere: no such folder | experiment/NAME.yaml
 evaluate x  ->  did you mean checkpoint=x?
@@ -64,7 +64,7 @@ train experiment=nowhere/x  ->  nowhere/x | dates/... (9) | wikitext2
 train model=ful  ->  model=ful | did you mean full?
 train E model=bert  ->  model=bert | bert/base
 train E model=bert-base  ->  model=bert-base: there is no such choice; did you mean bert/base?
-train E model=embedding/tokens  ->  model=embedding/tokens: there is no such choice; there are bart/...
+train E model=embedding/tokens  ->  model=embedding/tokens: there is no such choice; expected one of bart/...
 train E model=gpt2  ->  did you mean gpt2/small?
 train E model=gpt3-13b  ->  did you mean gpt3/13b?
 train E model=gpt3-1.3b  ->  did you mean gpt3/1.3b?
@@ -108,7 +108,7 @@ train E batch_size=3  ->  batch_size | did you mean batch.size?
 train E train.batch_size=3  ->  did you mean batch.size?
 train E per_device_train_batch_size=3  ->  did you mean batch.size?
 train E gradient_accumulation_steps=2  ->  did you mean trainer.accumulate_grad_batches?
-train E epochs=3  ->  epochs | did you mean trainer.max_steps | updates
+train E epochs=3  ->  epochs | did you mean trainer.max_steps | set in steps
 train E num_train_epochs=3  ->  did you mean trainer.max_steps
 train E max_steps=3  ->  did you mean trainer.max_steps?
 train E trainer.gpus=2  ->  trainer.gpus | trainer.devices | trainer=ddp
@@ -139,7 +139,7 @@ evaluate run_dir=x  ->  did you mean checkpoint?
 predict checkpoint=x beams=4  ->  did you mean num_beams?
 
 # what is Hydra's or Lightning's, and is done in another way here
-train E trainer.max_epochs=3  ->  trainer.max_epochs | trainer.max_steps | updates
+train E trainer.max_epochs=3  ->  trainer.max_epochs | trainer.max_steps | set in steps
 train E +trainer.limit_val_batches=1  ->  trainer.limit_val_batches exists: drop the +
 train E +trainer.max_epochs=3  ->  trainer.max_epochs=3 | trainer.max_steps=N
 train E +trainer.fast_dev_run=true  ->  debug=fast
@@ -159,11 +159,11 @@ train E block/position=null  ->  block/position=null | did you mean none?
 train E block.position=rope  ->  block.position=rope | did you mean block/position=rotary?
 train E block.norm=rms  ->  block.norm=rms | did you mean block/norm=rms?
 train E model.decoder.position=rotary  ->  block/position@model.decoder.position=rotary
-train E block/position@decoder=rotary  ->  no part is there | block/position@model.decoder.position
+train E block/position@decoder=rotary  ->  decoder has no parts | block/position@model.decoder.position
 train E model.decoder.block/position=rotary  ->  did you mean block/position@model.decoder.position=rotary?
 train E block/position=[rotary,learned]  ->  expected one part, such as block/position=rotary
-train E ~block/norm  ->  ~block/norm: a training needs one; expected one of | rms
-train E block=rotary  ->  block has settings of its own; expected one of block.position
+train E ~block/norm  ->  ~block/norm: required by every run; expected one of | rms
+train E block=rotary  ->  block is a node with settings; expected one of block.position
 train E block/feed_forward=swiglu  ->  did you mean gated?
 train E block/attention=gqa  ->  did you mean multi_head?
 train E block.rope_theta=5  ->  did you mean block.position.theta (block/position=rotary has it)
@@ -201,7 +201,7 @@ train E trainer.accelerator=tpu  ->  trainer.accelerator=tpu | cpu, gpu
 train E test_weights=best trainer.max_steps=3  ->  test_weights=best | trainer.val_check_interval
 train E data._target_=mine.Corpus  ->  data._target_=mine.Corpus | TRIPTYCH_ALLOW= | PYTHONPATH=
 train H data.split_names.validation=0.1  ->  data.split_names is a list; expected data.split_names=[train,v
-train -m H data.split_names.validation=0.1 seed=1,2  ->  expected data.split_names=[train,validation,test] as a whole
+train -m H data.split_names.validation=0.1 seed=1,2  ->  expected data.split_names=[train,validation,test]
 doctor H +data.split_names.test.share=0.1  ->  data.split_names is a list; expected data.split_names=[train,v
 train H data.split_names.7=0.1  ->  data.split_names is a list; expected data.split_names=[train,validation,test]
 train P 'data.train=[train.en,train.de]' data.train.en=x  ->  data.train is a list; expected data.train=[train.en,
@@ -211,7 +211,7 @@ doctor E device=a100  ->  device=a100 | a100-40gb, a100-80gb
 doctor E device=h1000  ->  did you mean h100?
 
 # files and folders
-train E run_dir=/proc/x  ->  run_dir=/proc/x | cannot be written
+train E run_dir=/proc/x  ->  run_dir=/proc/x | is not writable
 train T data.dir=/nowhere  ->  data.dir=/nowhere: no such folder
 train E init_from=bert-base-uncased  ->  init_from=bert-base-uncased: no such file | a run directory
 train E resume=nowhere  ->  resume=nowhere: no such file | auto
@@ -221,11 +221,11 @@ evaluate checkpoint=nowhere  ->  checkpoint=nowhere: no such file
 predict  ->  checkpoint=RUN
 predict checkpoint=bad.ckpt batch_size=0  ->  batch_size=0
 predict checkpoint=bad.ckpt input=nothing.txt  ->  input=nothing.txt: no such file
-predict checkpoint=bad.ckpt output=/proc/x  ->  output=/proc/x | cannot be written
+predict checkpoint=bad.ckpt output=/proc/x  ->  output=/proc/x | is not writable
 export nowhere --output x  ->  checkpoint=nowhere: no such file
-export bad.ckpt --output /proc/x  ->  --output=/proc/x | cannot be written
+export bad.ckpt --output /proc/x  ->  --output=/proc/x | is not writable
 import nowhere --output x  ->  nowhere: no such folder
-compare . --output /proc/x.html  ->  --output=/proc/x.html | cannot be written
+compare . --output /proc/x.html  ->  --output=/proc/x.html | is not writable
 compare . --output x.pdf  ->  --output x.pdf | an HTML page | did you mean --output x.html?
 compare . --output .  ->  --output .: | an HTML page | did you mean --output report.html?
 dashboard . --output x.html  ->  --output x.html | Python code | did you mean --output x.py?
@@ -238,7 +238,7 @@ train E block/position=relative block.position.num_buckets=3  ->  num_buckets=3:
 train E block/position=relative block.position.max_distance=8  ->  max_distance=8: expected more than 8
 train E block/position=rotary block.position.scaling=2  ->  block.position.scaling=2: expected RopeScaling or null
 train E block/position=rotary +block.position.scaling.factor=2  ->  block.position.scaling | expected RopeScaling
-train E model.decoder.norm=true  ->  model.decoder.norm=true: expected a part, which its group chooses
+train E model.decoder.norm=true  ->  model.decoder.norm=true: expected a part chosen by its config group
 train E +block.residual.foo=true  ->  block.residual.foo: PreNorm has no such setting, and no other
 train E 'heads.tokens.norm=${block.norm}'  ->  norm: the norm follows the transform
 train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0

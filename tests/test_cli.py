@@ -485,7 +485,7 @@ class TestRealText:
         assert {name.partition("/")[0] for name in printed[2]} == {"val", "test"}
         for overrides, words in (
             (["data.test=0.5"], "data.train=y.en: no such file"),
-            (["data=parallel_text", "data.dir=.", "data.test=0.5"], "data.train is missing: give data.train="),
+            (["data=parallel_text", "data.dir=.", "data.test=0.5"], "data.train is missing: set data.train="),
             (["data.tset=[new.en,new.de]"], "data.tset: ParallelText has no such setting; did you mean test?"),
             (["data.test=[new.en,nex.de]"], "data.test=nex.de: no such file in data.dir=.; did you mean new.de?"),
         ):

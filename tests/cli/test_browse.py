@@ -97,19 +97,19 @@ class TestList:
         assert answer("list", "sst3") == (
             1,
             "",
-            "error: triptych list sst3: nothing has this word; did you mean sst2?\n",
+            "error: triptych list sst3: no entries contain this word; did you mean sst2?\n",
         )
 
     def test_a_group_is_shown_elsewhere(self, answer: Any) -> None:
         _, said, _ = answer("list", "optimizer")
         assert said.endswith("The choices of optimizer: triptych show optimizer\n")
         _, _, said = answer("list", "block/attention")
-        assert said.endswith("nothing has this word; its choices: triptych show block/attention\n")
+        assert said.endswith("no entries contain this word; its choices: triptych show block/attention\n")
 
     def test_a_word_that_another_kind_has(self, answer: Any) -> None:
         status, _, said = answer("list", "experiments", "parallel")
         assert status == 1
-        assert said.endswith(": of the experiments none has this word; corpora: parallel_text\n")
+        assert said.endswith(": no experiments contain this word; corpora: parallel_text\n")
         _, _, said = answer("list", "models", "max_steps")
         assert said.endswith("; keys: scheduler.max_steps, trainer.max_steps\n")
 
@@ -144,7 +144,7 @@ class TestShow:
         _, said, _ = answer("show", "batch.too_long")
         assert "one of error, truncate, drop" in said
         _, said, _ = answer("show", "model.encoder.d_model", "shape.d_model=64")
-        assert "64, which is ${shape.d_model}" in said
+        assert "64 (from ${shape.d_model})" in said
 
     def test_a_group(self, answer: Any) -> None:
         _, said, _ = answer("show", "block/position", "experiment=sst2/full")

@@ -93,7 +93,7 @@ def test_the_environment_extends_the_allow_list(monkeypatch: pytest.MonkeyPatch)
     [
         ({**ADAMW, "lrr": 1.0}, r"node\.lrr: AdamW has no such setting; did you mean lr\?"),
         ({k: v for k, v in ADAMW.items() if k != "lr"}, r"node\.lr is missing"),
-        ({**ADAMW, "lr": "???"}, r"node\.lr is missing: give node\.lr="),
+        ({**ADAMW, "lr": "???"}, r"node\.lr is missing: set node\.lr="),
         ({**ADAMW, "lr": "fast"}, r"node\.lr=fast: expected a number"),
         ({**ADAMW, "lr": True}, r"node\.lr=true: expected a number"),
         ({**ADAMW, "lr": float("nan")}, r"node\.lr=nan: expected a finite number"),

@@ -289,7 +289,7 @@ def test_the_command(
         assert f"{name}, " in out
         assert one.licence in out
         assert all(file.address.rpartition("/")[0] in out for file in one.files)
-    assert call("idmb")[::2] == (1, "error: triptych get idmb: no such data set; did you mean imdb?\n")
+    assert call("idmb")[::2] == (1, "error: triptych get idmb: no such dataset; did you mean imdb?\n")
 
     text = "".join(f"line {i} of a play\n" for i in range(400)).encode()
     stand_in = replace(SETS["shakespeare"], files=[server.publish("input.txt", text)], prepared={"input.txt": 400})

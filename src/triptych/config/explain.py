@@ -224,7 +224,7 @@ def in_a_list(command: str, arguments: Sequence[str]) -> str | None:
             node = OmegaConf.select(config, parent, throw_on_missing=False)
             if isinstance(node, ListConfig) and not (name.isdecimal() and int(name) < len(node)):
                 values = spell(OmegaConf.to_container(node))
-                return f"{override.input_line}: {parent} is a list; set the whole list, {parent}={values}"
+                return f"{override.input_line}: {parent} is a list; expected {parent}={values}"
         is_choice = override.package is not None or choices_of(key, arguments)
         if not (is_choice or override.is_sweep_override() or override.is_delete() or override.is_hydra_override()):
             OmegaConf.update(
