@@ -1,4 +1,4 @@
-"""Hydra takes plugins from the package ``hydra_plugins`` alone; this is the sweeper's place there."""
+"""Makes the sweeper available to Hydra, which only finds plugins in the package ``hydra_plugins``."""
 
 from triptych.search import OptunaSweeper as _OptunaSweeper
 

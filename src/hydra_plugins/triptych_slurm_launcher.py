@@ -1,4 +1,4 @@
-"""Hydra takes plugins from the package ``hydra_plugins`` alone; this is the launcher's place there."""
+"""Makes the launcher available to Hydra, which only finds plugins in the package ``hydra_plugins``."""
 
 from triptych.launch.slurm import SlurmLauncher as _SlurmLauncher
 

@@ -1,1 +1,1 @@
-"""Sweep jobs and ranks as processes of their own, on this machine or by SLURM, and the signals that stop them."""
+"""Starts sweep jobs and ranks as separate processes, locally or with SLURM, and handles the signals that stop them."""

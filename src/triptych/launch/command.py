@@ -1,4 +1,4 @@
-"""The command that started this process, as far as the record of a run tells it."""
+"""The command that started this process, for the record of a run."""
 
 import shlex
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from triptych.launch.sweep import experiment_of, own_choices
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, read by Hydra.
+    """A command line, parsed by Hydra.
 
     Attributes:
-        overrides: key=value, as they were given.
-        own_choices: where it finds the user's own choices; see ``triptych.launch.sweep.own_choices``.
-        experiment: the name of what is run; see ``experiment_of``.
-        data: the choice of the config group ``data``.
-        launcher: the choice of ``hydra/launcher``.
-        is_job: whether a launcher that is not ours has called this process.
+        overrides: overrides as typed.
+        own_choices: arguments with the user's config folder; see ``triptych.launch.sweep.own_choices``.
+        experiment: name of the run; see ``experiment_of``.
+        data: choice of the config group ``data``.
+        launcher: choice of ``hydra/launcher``.
+        is_job: whether another launcher than Triptych's called this process.
     """
 
     overrides: Sequence[str]

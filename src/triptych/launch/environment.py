@@ -1,5 +1,5 @@
-"""What this process is told by SLURM, torchrun or its parent of the others, by the system of its CPUs, and by the
-configuration of its devices. None of this needs torch."""
+"""The ranks, CPUs and devices of this process, from environment variables, the system and the configuration; without
+torch."""
 
 import os
 
@@ -7,35 +7,38 @@ from omegaconf import ListConfig
 
 
 def wait_briefly() -> None:
-    """Threads that wait for each other give up their CPU soon: on CPUs that others use, too, trainings are 2 to 8 times
-    as fast then; on idle ones they are as fast as before. For this process and its children, before torch is there.
-    Unless the environment says something of it."""
+    """Makes OpenMP threads yield the CPU soon while they wait, unless the environment sets OMP_WAIT_POLICY.
+
+    On shared CPUs training is 2 to 8 times faster; on idle ones the speed is the same. Call it before torch is
+    imported. Child processes inherit the setting."""
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # GNU's OpenMP, in torch for Linux, has 300,000
+        os.environ.setdefault(
+            "GOMP_SPINCOUNT", "1000"
+        )  # the default of GNU OpenMP, which torch uses on Linux, is 300,000
 
 
 def is_rank_0() -> bool:
-    """Whether this process speaks for those that train together, by what srun, torchrun or the parent tells it."""
+    """Whether this process has rank 0, according to srun, torchrun or its parent."""
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
 def is_one_of_several() -> bool:
-    """Whether srun, torchrun or the parent has started others that train together with this process."""
+    """Whether srun, torchrun or the parent started several ranks."""
     ranks = int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
     return max(ranks, int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))) > 1
 
 
 def cpus() -> int:
-    """How many CPUs this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def count_devices(devices: object, there: int) -> int:
-    """How many ``trainer.devices`` are; 0: a word that names none.
+    """The number of devices in ``trainer.devices``; 0: invalid.
 
     Args:
-        devices: a number, a list, numbers between commas, or auto.
-        there: what auto, or -1, stands for.
+        devices: a number, a list, numbers separated by commas, or auto.
+        there: number of devices for auto or -1.
     """
     if isinstance(devices, ListConfig):
         return len(devices)

@@ -1,7 +1,7 @@
-"""The jobs of a sweep, forked from one process that has imported what they need: seconds that are spent once.
+"""Forks the jobs of a sweep from one process, so that the imports, which take seconds, run only once.
 
-A child of a process that has computed something with several threads hangs at its first product of matrices. So the
-server imports and does nothing else, and where that has begun a thread or a GPU it refuses to fork.
+A child hangs at its first matrix product if its parent has computed with several threads. So the server only imports
+modules, and does not fork if the imports started a thread or initialized a GPU.
 """
 
 import atexit
@@ -30,49 +30,49 @@ from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
 from triptych.storage.arrays import code_sha256
 
 WITH_THREADS = ("numpy", "scipy.linalg")
-"""Modules whose threads, of OpenBLAS, end before a fork and come back after it."""
+"""Modules with OpenBLAS threads, which stop before a fork and restart after it."""
 MODULES = (
     "triptych.cli",
     "triptych.train",
     "triptych.evaluate",
     "triptych.predict",
     "triptych.planning.doctor",
-    "triptych.report.page.attention",  # by the record of a training
-    "wandb.sdk.launch.inputs.internal",  # by wandb.init
+    "triptych.report.page.attention",  # imported when the record is written
+    "wandb.sdk.launch.inputs.internal",  # imported by wandb.init
 )
-"""What a training imports before it begins."""
+"""The modules that a run imports."""
 MOST_BYTES = 2**17
-"""Of a message."""
+"""Maximum size of a message."""
 
 
 class Forked:
-    """A forked job, as far as a sweep needs it: what a ``subprocess.Popen`` says.
+    """A forked job, with the methods of ``subprocess.Popen`` that a sweep needs.
 
     Args:
-        server: its parent.
-        pid: of the job.
+        server: server of the job.
+        pid: process ID of the job.
     """
 
     def __init__(self, server: "ForkServer", pid: int) -> None:
         self._server, self._pid = server, pid
 
     def poll(self) -> int | None:
-        """Its exit status, negative for the signal that killed it; None while it runs."""
+        """The exit status, or minus the signal that killed the job; None: it is running."""
         return self._server.status_of(self._pid)
 
     def send_signal(self, signum: int) -> None:
-        """Tells it, unless it has ended."""
+        """Sends a signal, unless the job has ended."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # it ends just now
+            with suppress(ProcessLookupError):  # it has just ended
                 os.kill(self._pid, signum)
 
 
 class ForkServer:
-    """A process that runs ``triptych`` in children of its own. It ends with its sweep; its children do not.
+    """A process that runs ``triptych`` in forked child processes. It ends with the sweep; its children do not.
 
     Args:
-        process: that serves.
-        channel: to it.
+        process: the server.
+        channel: socket to the server.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", channel: socket.socket) -> None:
@@ -80,17 +80,17 @@ class ForkServer:
         self._ended: dict[int, int] = {}
 
     def close(self) -> None:
-        """Ends it, even where it still imports. (What asks a sweep to end, it does not hear.)"""
+        """Kills the server, even while it imports. (It ignores the signals that stop a sweep.)"""
         self._channel.close()
         self._process.kill()
         self._process.wait()
 
     def start(self, arguments: Sequence[str], streams: tuple[int, int, int]) -> Forked | None:
-        """Forks a job; None: this process cannot be forked, or is gone.
+        """Forks a job; None: the server cannot fork, or has exited.
 
         Args:
-            arguments: of ``triptych``.
-            streams: what its standard input, output and error are.
+            arguments: arguments of ``triptych``.
+            streams: file descriptors of standard input, output and error.
         """
         try:
             socket.send_fds(self._channel, [json.dumps(list(arguments)).encode()], streams)
@@ -101,10 +101,10 @@ class ForkServer:
         return None if answer["pid"] is None else Forked(self, answer["pid"])
 
     def wait(self, seconds: float) -> None:
-        """Until a job has ended, at most so long."""
+        """Waits until a job ends, or for a number of seconds."""
         if select.select([self._channel], [], [], seconds)[0]:
             with suppress(OSError):
-                if not self._channel.recv(1, socket.MSG_PEEK):  # the server is gone
+                if not self._channel.recv(1, socket.MSG_PEEK):  # the server has exited
                     time.sleep(seconds)
 
     def status_of(self, pid: int) -> int | None:
@@ -112,7 +112,7 @@ class ForkServer:
         try:
             while pid not in self._ended and select.select([self._channel], [], [], 0)[0]:
                 self._receive()
-        except (OSError, EOFError):  # somebody has killed it; its children go on, and nobody hears how they end
+        except (OSError, EOFError):  # the server was killed; its children continue, but their exit status is lost
             if not os.path.exists(f"/proc/{pid}"):
                 self._ended[pid] = 0
         return self._ended.get(pid)
@@ -128,12 +128,12 @@ class ForkServer:
 
 
 def start_server(python: Sequence[str], environment: Mapping[str, str]) -> ForkServer:
-    """Starts a server. A function, and not the constructor: configurations may name classes of ours, and must not start
-    programs.
+    """Starts a server. This is not the constructor, because a configuration may build any Triptych class, and must not
+    start programs.
 
     Args:
-        python: the command of the interpreter.
-        environment: of the jobs, in place of this process's.
+        python: command of the interpreter.
+        environment: environment of the jobs.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -146,12 +146,12 @@ def serve(channel: socket.socket) -> list[str] | None:
     """Forks a child for each message.
 
     Returns:
-        In a child, its arguments; None: the sweep has ended.
+        In a child, its arguments; in the server, None when the sweep has ended.
     """
-    # A signal to all of a sweep is for the jobs: without this process nobody would hear how they end.
+    # Signals to the whole sweep are for the jobs; without the server, their exit statuses would be lost.
     handlers = ignore_signals(*STOPS)
     is_safe = load()
-    children: dict[int, int] = {}  # by what can be read when they have ended
+    children: dict[int, int] = {}  # by file descriptors that become readable when they end
     while True:
         sources: list[socket.socket | int] = [channel, *children]
         ready, _, _ = select.select(sources, [], [])
@@ -160,7 +160,7 @@ def serve(channel: socket.socket) -> list[str] | None:
             if not message:
                 return None
             arguments: list[str] = json.loads(message)
-            with suppress(Exception):  # what is wrong with them the job says
+            with suppress(Exception):  # the job itself reports errors in its arguments
                 compose_ahead(arguments[0], arguments[1:])
             pid = os.fork() if is_safe else None
             if pid == 0:
@@ -185,38 +185,38 @@ def serve(channel: socket.socket) -> list[str] | None:
 
 
 def load() -> bool:
-    """Imports what the jobs need. Says whether this process can be forked: neither a thread nor a GPU has begun."""
-    gc.disable()  # a quarter of the imports' time
+    """Imports the modules of the jobs; returns whether this process can fork: no thread and no GPU was started."""
+    gc.disable()  # saves a quarter of the import time
     for name in WITH_THREADS:
         importlib.import_module(name)
     threads = len(os.listdir("/proc/self/task"))
     for name in MODULES:
         importlib.import_module(name)
-    Plugins.instance()  # Hydra looks for its plugins once
-    code_sha256()  # which names all that is kept
-    media_folder().cleanup()  # each child makes its own
-    gc.freeze()  # what is imported is never garbage: no child looks at it, nor copies its pages
+    Plugins.instance()  # makes Hydra search for its plugins once
+    code_sha256()  # part of the keys of all caches
+    media_folder().cleanup()  # each child creates its own
+    gc.freeze()  # so that no child scans the imported objects and copies their pages
     gc.enable()
     has_gpu = importlib.import_module("torch.cuda").is_initialized()
     return len(os.listdir("/proc/self/task")) == threads and not has_gpu
 
 
 def media_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Where W&B prepares pictures and tables; its import makes the folder."""
+    """W&B's temporary folder for images and tables, which its import creates."""
     folder: tempfile.TemporaryDirectory[str] = importlib.import_module("wandb.sdk.data_types._private").MEDIA_TMP
     return folder
 
 
 def forget_exits() -> None:
-    """In a child: what the parent cleans up is not the child's to clean up, nor to use: the parent may end before."""
+    """Removes the parent's exit handlers and temporary folder from a child; the parent may end first and clean up."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
-    media_folder().name = tempfile.mkdtemp("wandb-media")  # which the child removes at its end, as W&B has asked
+    media_folder().name = tempfile.mkdtemp("wandb-media")  # the child removes it at exit, by a handler of W&B
 
 
 def end_with(main: Callable[[], object]) -> NoReturn:
-    """Calls a function in a child and ends as Python does after it, but does not free all that was imported: two
-    seconds, for each page of it is shared with the process that this one was forked from."""
+    """Calls a function in a child and exits like Python, but without freeing the imported modules. That would take two
+    seconds, because their memory pages are shared with the parent."""
     code: object = 1
     try:
         code = main()
@@ -234,7 +234,7 @@ def end_with(main: Callable[[], object]) -> NoReturn:
 
 
 def can_fork() -> bool:
-    """Whether this system has what a server needs."""
+    """Whether this system supports the server."""
     return sys.platform == "linux" and os.path.isdir("/proc/self/task") and hasattr(os, "pidfd_open")
 
 

@@ -1,5 +1,5 @@
-"""A sweep on this machine: one process and one directory for each job, one after the other or several at once."""
-# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
+"""Runs a sweep on this computer: one process and one directory per job, one at a time or several in parallel."""
+# Takes a DictConfig: that of a sweep and its jobs, composed by Hydra and including Hydra's node.
 
 import os
 import signal
@@ -37,22 +37,22 @@ from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import RunDirectory
 
 WAIT_S = 0.05
-"""Seconds until it is looked for jobs that have ended."""
+"""Seconds between two checks for jobs that have ended."""
 LOOK_S = 1.0
-"""Seconds between two looks at how far the jobs are."""
+"""Seconds between two updates of the progress bar."""
 
 
 class LocalLauncher(Launcher):
-    """Runs each job as ``triptych train`` in a process of its own: nothing leaks from one run into the next, and a run
-    that fails takes no other along. Jobs that are done are not run again.
+    """Runs each job as ``triptych train`` in a separate process: jobs share no state, and a failed job does not affect
+    the others. Finished jobs are skipped.
 
     Args:
-        n_jobs: the most jobs that run at once; -1: as many as there are CPUs.
+        n_jobs: maximum number of parallel jobs; -1: the number of CPUs.
     """
 
     def __init__(self, *, n_jobs: int) -> None:
         if not isinstance(n_jobs, int) or (n_jobs < 1 and n_jobs != -1):
-            raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: expected 1 or more, or -1 for as many as CPUs")
+            raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: expected at least 1, or -1 for the number of CPUs")
         self._n_jobs = cpus() if n_jobs == -1 else n_jobs
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -60,20 +60,17 @@ class LocalLauncher(Launcher):
         self._context, self._config = hydra_context, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Runs the jobs; the one error at the end names those that failed.
-
-        Args:
-            initial_job_idx: number of the first.
+        """Called by Hydra. Runs the jobs, and raises one error at the end that names the failed jobs.
 
         Returns:
-            For each job its directory as the value.
+            The directory of each job as its value.
 
         Raises:
             SweepFailed: jobs failed.
-            SystemExit: a signal asked the sweep to end.
+            SystemExit: a signal stopped the sweep.
         """
         command, n_jobs = train_command(self._config), self._n_jobs
-        with server_for(command, len(job_overrides), n_jobs) as server:  # which imports while the jobs are composed
+        with server_for(command, len(job_overrides), n_jobs) as server:  # imports while the jobs are composed
             jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
             redact = redact_notes(self._config)
             if shared := describe_shared(jobs):
@@ -88,22 +85,22 @@ def run_jobs(
     n_jobs: int,
     redact: Redactor,
     server: ForkServer | None,
-    again: str = "the same command",
+    again: str = "the same command again",
 ) -> dict[Path, Failure]:
-    """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
-    too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
+    """Runs the unfinished jobs and waits for them. A signal to the sweep is forwarded to them, except SIGINT, because a
+    terminal sends Ctrl-C to all processes.
 
     Args:
-        command: what runs a job, before its arguments.
-        n_jobs: the most jobs that run at once.
-        server: what the jobs are forked from; None: each is started by itself.
-        again: what goes on with a sweep that was asked to end.
+        command: command of a job, without its arguments.
+        n_jobs: maximum number of parallel jobs.
+        server: server that forks the jobs; None: each is started separately.
+        again: command that resumes a stopped sweep.
 
     Returns:
-        Those that failed, by their directories.
+        The failures, by directory.
 
     Raises:
-        SystemExit: a signal asked the sweep to end.
+        SystemExit: a signal stopped the sweep.
     """
     sweep, told = Jobs(jobs, n_jobs, redact), 0
     for job in sweep.waiting.values():
@@ -123,24 +120,24 @@ def run_jobs(
             wait(WAIT_S)
     if asked:
         stop = describe_stop(asked[0], sweep.all.values(), sweep.failures)
-        print(f"{stop}; {again} goes on from there", file=sys.stderr)
+        print(f"{stop}. Run {again} to resume.", file=sys.stderr)
         raise SystemExit(128 + asked[0])
     return sweep.failures
 
 
 class Jobs:
-    """The jobs of a sweep: those that wait, those that run, and what became of the others.
+    """The waiting, running and ended jobs of a sweep.
 
     Args:
-        jobs: all; of two that are equal, one is run.
-        n_jobs: the most that run at once.
+        jobs: all jobs; equal ones run once.
+        n_jobs: maximum number of parallel jobs.
 
     Attributes:
-        all: by their directories, as all that follows.
-        waiting: not begun.
-        running: their processes.
-        failures: those that failed.
-        taken: seconds, of each that has ended well.
+        all: jobs by directory, as in the next three.
+        waiting: jobs that have not started.
+        running: processes of the running jobs.
+        failures: failed jobs.
+        taken: durations of the successful jobs in seconds.
     """
 
     def __init__(self, jobs: Sequence[Job], n_jobs: int, redact: Redactor) -> None:
@@ -160,17 +157,17 @@ class Jobs:
                 self._titles.setdefault(job.directory, title)
 
     def start_next(self, command: Sequence[str], server: ForkServer | None) -> None:
-        """Starts the first that waits."""
+        """Starts the first waiting job."""
         directory, job = next(iter(self.waiting.items()))
         print(f"{self._titles[directory]}\n  -> {directory}", flush=True)
         self.running[directory] = start([*command, *job.arguments], directory, self.n_jobs, server)
         del self.waiting[directory]
 
     def look(self, asked: Sequence[signal.Signals]) -> None:
-        """Says of each that has ended how.
+        """Prints the result of each job that has ended.
 
         Args:
-            asked: signals by which the sweep was asked to end.
+            asked: received signals that stop the sweep.
         """
         for directory, process in list(self.running.items()):
             if (status := process.poll()) is None:
@@ -180,7 +177,7 @@ class Jobs:
                 process.log.write_text(self._redact(process.log.read_text(errors="replace")))
             state = self._note(directory, process, status, asked)
             left = None if asked or not (self.waiting or self.running) else self.seconds_left(self.taken)
-            ends = "" if left is None else f"; all end in {about(left)}"
+            ends = "" if left is None else f"; {about(left)} left"
             if self.n_jobs > 1:
                 counts = f"{len(self.running)} running, {len(self.waiting)} waiting{ends}"
                 print(f"{self._titles[directory]}: {state} ({counts})", flush=True)
@@ -189,16 +186,16 @@ class Jobs:
                 print(f"{done} of {counted(len(self.all), 'job')} done{ends}", flush=True)
 
     def seconds_left(self, durations: Sequence[float]) -> float | None:
-        """Until all have ended; None: who knows.
+        """The seconds until all jobs end; None: unknown.
 
         Args:
-            durations: of jobs.
+            durations: durations of ended jobs.
         """
         ages = [process.age for process in self.running.values()]
         return time_left(durations, ages, len(self.waiting), self.n_jobs)
 
     def _note(self, directory: Path, process: "JobProcess", status: int, asked: Sequence[signal.Signals]) -> str:
-        """Notes how a job has ended, and says it in a word or two."""
+        """Records the result of a job, and returns it in a word or two."""
         if status and status in [code for signum in asked for code in (128 + signum, -signum)]:
             return "stopped"
         if status or not self.all[directory].is_done:
@@ -212,7 +209,7 @@ class Jobs:
 
 
 class Bar:
-    """How far a sweep is, on a terminal, where several jobs run at once: alone a job has a bar of its own."""
+    """Progress bar of a sweep with parallel jobs, on a terminal; a single job shows its own."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs, self._looked = jobs, time.monotonic()
@@ -228,7 +225,7 @@ class Bar:
         self._progress.stop()
 
     def look(self) -> None:
-        """Looks at the run directories, once a second."""
+        """Updates the bar from the run directories, once per second."""
         if self._progress.disable or time.monotonic() - self._looked <= LOOK_S:
             return
         self._looked, jobs = time.monotonic(), self._jobs
@@ -241,26 +238,26 @@ class Bar:
 
 
 def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Collection[Path]) -> str:
-    """How far a sweep was that a signal has ended.
+    """Describes the progress of a sweep that a signal stopped.
 
     Args:
-        jobs: all of them, each once.
-        failures: directories of those that failed.
+        jobs: all jobs, each once.
+        failures: directories of the failed jobs.
     """
     left = [job for job in jobs if not job.is_done and job.directory not in failures]
     begun = sum(RunDirectory(job.directory).lock.exists() for job in left)
     failed = f", {len(failures)} failed" if failures else ""
     by = "" if signum == signal.SIGINT else f" by {signum.name}"
-    return f"stopped{by}: {len(jobs) - len(left) - len(failures)} of {len(jobs)} done, {begun} begun{failed}"
+    return f"stopped{by}: {len(jobs) - len(left) - len(failures)} of {len(jobs)} done, {begun} started{failed}"
 
 
 class JobProcess:
-    """A job that runs.
+    """A running job.
 
     Args:
-        log: what it says.
-        process: the job.
-        tee: what writes its log; None: it does that itself.
+        log: log file.
+        process: process of the job.
+        tee: process that writes the log; None: the job does.
     """
 
     def __init__(
@@ -271,29 +268,29 @@ class JobProcess:
 
     @property
     def age(self) -> float:
-        """Seconds since it was started."""
+        """Seconds since the job started."""
         return time.monotonic() - self._started
 
     def poll(self) -> int | None:
-        """Its exit status, negative for the signal that killed it; None while it runs."""
+        """The exit status, or minus the signal that killed the job; None: it is running."""
         status = self._process.poll()
         if status is not None and self._tee is not None:
-            with suppress(subprocess.TimeoutExpired):  # something that the job has left behind may hold it
+            with suppress(subprocess.TimeoutExpired):  # a leftover child of the job may keep it open
                 self._tee.wait(5)
         return status
 
     def send_signal(self, signum: int) -> None:
-        """Tells it."""
+        """Sends a signal to the job."""
         self._process.send_signal(signum)
 
 
 def server_for(command: Sequence[str], num_jobs: int, n_jobs: int) -> AbstractContextManager[ForkServer | None]:
-    """What several jobs are forked from; None: each is started by itself.
+    """The server that forks the jobs; None: each is started separately.
 
     Args:
-        command: what runs a job; none but our own can be forked.
-        num_jobs: how many there are.
-        n_jobs: the most jobs that run at once.
+        command: command of a job; only Triptych's own can be forked.
+        num_jobs: number of jobs.
+        n_jobs: maximum number of parallel jobs.
     """
     ours = own_program()
     if num_jobs < 2 or not can_fork() or list(command[: len(ours)]) != ours:
@@ -302,24 +299,16 @@ def server_for(command: Sequence[str], num_jobs: int, n_jobs: int) -> AbstractCo
 
 
 def environment(n_jobs: int) -> dict[str, str]:
-    """Of the jobs: several that run at once share the CPUs.
-
-    Args:
-        n_jobs: the most jobs that run at once.
-    """
+    """The environment of the jobs; parallel jobs share the CPUs."""
     share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs))} if n_jobs > 1 else {}
     return {**share, **os.environ}
 
 
 def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServer | None) -> JobProcess:
-    """Starts a job. Alone it has the terminal, and what it says on standard error goes to its log too; of several, each
-    has its log only.
+    """Starts a job. A single job prints to the terminal, and standard error also goes to its log; parallel jobs print
+    only to their logs.
 
-    A function, and not the constructor: configurations may name classes of ours, and must not start programs.
-
-    Args:
-        n_jobs: the most jobs that run at once.
-        server: what it is forked from, if that can be.
+    This is not the constructor, because a configuration may build any Triptych class, and must not start programs.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log, tee = RunDirectory(directory).job_log, None
@@ -328,7 +317,7 @@ def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServ
             nothing, file = opened.enter_context(open(os.devnull, "rb")), opened.enter_context(open(log, "ab"))
             streams = (nothing.fileno(), file.fileno(), file.fileno())
         else:
-            # in a session of its own, for it has to outlive the signals that end the job
+            # in a new session, so that it outlives the signals that stop the job
             both = ["tee", "-a", str(log)]
             tee = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
             assert tee.stdin is not None

@@ -1,4 +1,4 @@
-"""One job at a time in a run directory."""
+"""Allows one job at a time in a run directory."""
 
 import os
 import socket
@@ -12,35 +12,32 @@ from triptych.storage.locks import Lock
 from triptych.storage.run_directory import RunDirectory
 
 HELD, FILE = "TRIPTYCH_LOCKED", "TRIPTYCH_LOCK_FILE"
-"""In the environment of the processes that train together with the one that holds the lock: its directory, and the file
-that it locked, by device and inode."""
+"""Environment variables of all ranks of the job that holds the lock: the run directory, and the device and inode of the
+locked file."""
 
 
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
-    """Keeps other jobs out; the system gives the directory free when this process dies, however it dies. On a file
-    system without locks no job is kept out, after a warning.
+    """Locks a run directory, and creates it if needed. The system releases the lock when this process ends.
 
-    Of several processes that are started from outside (by srun, torchrun), rank 0 holds it for all.
-
-    Args:
-        run_dir: the directory; made if it is not there.
+    With srun or torchrun, rank 0 holds the lock for all ranks. On a file system without locks, a warning is logged and
+    no job is blocked.
 
     Raises:
-        ConfigError: another job has it.
+        ConfigError: another job holds the lock.
     """
     if not is_rank_0() or os.environ.get(HELD) == str(run_dir):
         yield
         return
     if run_dir.exists() and not run_dir.is_dir():
-        raise ConfigError(f"run_dir={run_dir} is a file; expected a directory, there or not")
+        raise ConfigError(f"run_dir={run_dir} is a file; expected a directory, which need not exist yet")
     run_dir.mkdir(parents=True, exist_ok=True)
     lock, holder = lock_of(run_dir), RunDirectory(run_dir).lock_holder
-    who = ""
+    found = ""
     if not lock.acquire(wait=False):
         with suppress(FileNotFoundError):
-            who = f" ({holder.read_text()})"
-        raise ConfigError(f"run_dir={run_dir}: another job is at work there{who}; choose another run_dir")
+            found = f" ({holder.read_text()})"
+        raise ConfigError(f"run_dir={run_dir}: another job uses this directory{found}. Choose another run_dir")
     try:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         os.environ[HELD] = str(run_dir)
@@ -56,11 +53,10 @@ def locked(run_dir: Path) -> Iterator[None]:
 
 
 def remove_unused(run_dir: Path) -> None:
-    """Removes the directory that Hydra made for a run that ended before it wrote anything but its log, and the folders
-    above it that are empty then.
+    """Removes the directory of a run that wrote nothing but its log, and its empty parents.
 
     Args:
-        run_dir: relative to the working directory.
+        run_dir: path relative to the working directory.
     """
     unused = {RunDirectory(run_dir).lock, RunDirectory(run_dir).log}
     if is_rank_0() and run_dir.is_dir() and {*run_dir.iterdir()} <= unused:
@@ -72,32 +68,31 @@ def remove_unused(run_dir: Path) -> None:
 
 
 def is_still_held() -> bool:
-    """Whether the lock of this job keeps others out: not once its directory is deleted, where the next job finds no
-    lock."""
-    if FILE not in os.environ:  # no lock, or a file system without locks
+    """Whether this job still holds its lock; not if its directory was deleted, so that the next job finds no lock."""
+    if FILE not in os.environ:  # not locked, or a file system without locks
         return True
     try:
         return identify(RunDirectory(os.environ[HELD]).lock) == os.environ[FILE]
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # of a network file system, that may answer again
+    except OSError:  # a network file system, which may recover
         return True
 
 
 def check_held() -> None:
-    """Ends a run that no longer has its directory to itself."""
+    """Raises an error if this job no longer holds its lock."""
     if not is_still_held():
-        raise RunError(f"run_dir={os.environ[HELD]} was deleted, moved or replaced during the run, so the run ends")
+        raise RunError(f"run_dir={os.environ[HELD]} was deleted, moved or replaced during the run")
 
 
 def identify(file: Path) -> str:
-    """Device and inode of a file."""
+    """The device and inode of a file."""
     status = file.stat()
     return f"{status.st_dev} {status.st_ino}"
 
 
 def wait_until_free(run_dir: Path) -> None:
-    """Returns when no job is at work in the directory."""
+    """Waits until no job uses the directory."""
     if RunDirectory(run_dir).lock.exists():
         with lock_of(run_dir):
             pass
@@ -105,4 +100,4 @@ def wait_until_free(run_dir: Path) -> None:
 
 def lock_of(run_dir: Path) -> Lock:
     """The lock of a run directory."""
-    return Lock(RunDirectory(run_dir).lock, f"run_dir={run_dir}", "a second job there is not kept out")
+    return Lock(RunDirectory(run_dir).lock, f"run_dir={run_dir}", "a second job could use the same directory")

@@ -1,5 +1,5 @@
-"""Training in several processes: who has started this one, and the parent that starts one for each device."""
-# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
+"""Training in several processes: how this process was started, and the parent that starts one process per device."""
+# Takes a DictConfig: the command's own configuration, composed by Hydra.
 
 import ctypes
 import logging
@@ -26,22 +26,22 @@ from triptych.launch.signals import STOPS, record_signals
 from triptych.storage.run_directory import RunDirectory
 
 AGREED = tuple(128 + number for number in STOPS)
-"""Exit statuses of a process that was asked to stop, and did so in order."""
+"""Exit statuses of an orderly stop after a signal."""
 AGREED_S = 60.0
-"""Seconds in which the others follow one that was asked to stop; they may have a checkpoint to write."""
+"""Seconds for the other ranks to stop after one has stopped in order; they may have to write a checkpoint."""
 SPEAK_S = 1.5
-"""Seconds in which those that fail for the same reason as the first may still say so; after a kill, nobody has one."""
+"""Seconds for the other ranks to report the same error as the first; none after a kill."""
 TERMINATE_S = 2.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this process stands among those that train together.
+    """The rank of this process among those that train together.
 
     Attributes:
-        starter: who started them: srun, torchrun, or the parent; None: nobody, this is the only one so far.
-        rank: of this process.
+        starter: the starter of the processes: srun, torchrun or parent; None: this is the only process so far.
+        rank: rank of this process.
         world_size: number of processes.
     """
 
@@ -50,8 +50,8 @@ class Place:
     world_size: int
 
     def environment(self) -> ClusterEnvironment:
-        """The same for Lightning, which would guess otherwise: a job called bash or one that does not use srun would
-        mislead it, and its own answer to the scheduler's signals is not ours."""
+        """The same for Lightning. Its own detection fails for a SLURM job named bash or without srun, and it would
+        handle the scheduler's signals itself."""
         try:
             if self.starter == "srun":
                 return SLURMEnvironment(auto_requeue=False)
@@ -61,7 +61,7 @@ class Place:
 
 
 def find_place() -> Place:
-    """Reads the environment. Call it before the training: Lightning removes WORLD_SIZE at its end."""
+    """Reads the environment. Call it before training: Lightning removes WORLD_SIZE when it ends."""
     env = os.environ
     if "SLURM_STEP_ID" in env and int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         return Place("srun", int(env["SLURM_PROCID"]), int(env["SLURM_STEP_NUM_TASKS"]))
@@ -72,7 +72,7 @@ def find_place() -> Place:
 
 
 def tasks_per_node(place: Place) -> set[int]:
-    """How many processes srun or torchrun has started on a machine; more than one number: not the same on all."""
+    """The number of processes that srun or torchrun started per node; several numbers if nodes differ."""
     if place.starter == "torchrun":
         return {int(os.environ["LOCAL_WORLD_SIZE"])}
     counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "") if place.starter == "srun" else ""
@@ -80,14 +80,14 @@ def tasks_per_node(place: Place) -> set[int]:
 
 
 def depends_on_clock(config: DictConfig) -> bool:
-    """Whether run_dir has the time in it."""
+    """Whether run_dir contains a timestamp."""
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
     return "${now:" in content["run_dir"]
 
 
 def silence() -> None:
-    """Leaves the terminal and train.log to rank 0: of this process, only errors are heard."""
+    """Makes this process log only errors, and not to train.log; rank 0 logs the rest."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, logging.FileHandler):
@@ -96,21 +96,18 @@ def silence() -> None:
 
 
 def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
-    """Runs a command once for each device of this machine, as ranks 0 to ``count`` - 1, and waits for all.
+    """Runs a command once per device of this node, as ranks 0 to ``count`` - 1, and waits for all of them.
 
-    Rank 0 speaks for all; what the others print goes to ``rank-N.log`` in the run directory. Signals that ask it to end
-    (``STOPS``) are forwarded to all. If one fails, the others are ended; if this process is killed, so are they.
-
-    Args:
-        run_dir: where their output goes.
+    Rank 0 prints to the terminal; the others print to ``rank-N.log`` in the run directory. The signals ``STOPS`` are
+    forwarded to all ranks. If one rank fails, or this process is killed, the others are terminated.
 
     Returns:
-        The exit status: 0, that of the process that failed first (128 + n after signal n), or 128 + n after an orderly
-        stop by signal n.
+        The exit status: 0, that of the first failure (128 + n after signal n), or 128 + n after an orderly stop by
+        signal n.
     """
-    port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
+    port = LightningEnvironment().main_port  # MASTER_PORT, or a free port
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # its share of them
+    shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # CPUs per rank
     files, processes = RunDirectory(run_dir), []
     with record_signals(*STOPS) as received:
         for rank in range(count):
@@ -126,7 +123,7 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
 
 
 def _start(command: Sequence[str], place: dict[str, str], output: Path | None) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, so that Ctrl-C at the terminal reaches it once, forwarded."""
+    """Starts a process in a new session, so that Ctrl-C reaches it only once, forwarded."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def die_with_parent() -> None:
@@ -146,14 +143,14 @@ def _start(command: Sequence[str], place: dict[str, str], output: Path | None) -
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[signal.Signals]) -> list[tuple[int, int]]:
-    """Waits for the end of all, and ends them all after a failure.
+    """Waits for all processes, and terminates them after a failure.
 
     Args:
-        processes: by rank.
-        received: signals to forward, as they come.
+        processes: processes by rank.
+        received: signals to forward; grows while waiting.
 
     Returns:
-        Rank and status (-n: killed by signal n) of each, in the order in which they ended.
+        Rank and status (-n: killed by signal n) of each process, in the order in which they ended.
     """
     ended: dict[int, int] = {}
     terminate_at = kill_at = math.inf
@@ -174,7 +171,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[signal.Si
             _send(processes, signal.SIGKILL)
         time.sleep(0.1)
     if any(ended.values()):
-        for process in processes:  # whatever they started
+        for process in processes:  # and the processes that they started
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return list(ended.items())
@@ -186,7 +183,7 @@ def _send(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
 
 
 def _report(rank: int, status: int, count: int, run_dir: Path, *, is_explained: bool) -> None:
-    """Says which rank failed first, unless rank 0 has spoken for itself."""
+    """Prints which rank failed first, unless rank 0 has printed its own error."""
     if rank == 0 and status > 0:
         return
     log = RunDirectory(run_dir).rank_log(rank)

@@ -1,4 +1,4 @@
-"""How a job of SLURM goes back into the queue."""
+"""Requeues SLURM jobs."""
 
 import os
 import re
@@ -9,18 +9,18 @@ from triptych.config import RunError
 
 
 def job_of_slurm() -> str | None:
-    """The SLURM job that this process belongs to; None: none."""
-    if "SLURM_ARRAY_JOB_ID" in os.environ:  # one task of an array has the array's own number as its SLURM_JOB_ID
+    """The ID of the SLURM job of this process; None: not in a SLURM job."""
+    if "SLURM_ARRAY_JOB_ID" in os.environ:  # in one task of an array, SLURM_JOB_ID is that of the array
         return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     return os.environ.get("SLURM_JOB_ID")
 
 
 def goes_back(job: str, signum: int) -> bool:
-    """Whether a SLURM job that was asked to end belongs back into the queue: it was warned, or another one takes its
-    place (then SIGTERM comes, where the cluster is not told to send the warning). One that was cancelled does not.
+    """Whether to requeue a SLURM job after a signal: yes after a warning of its time limit or a preemption (for which
+    some clusters only send SIGTERM), no if it was cancelled.
 
     Raises:
-        RunError: SLURM cannot be asked about a job that was warned.
+        RunError: scontrol failed after a warning.
     """
     try:
         job_now = _scontrol("show", "job", "--oneliner", job)
@@ -29,16 +29,16 @@ def goes_back(job: str, signum: int) -> bool:
             raise
         return False
     fields = dict(re.findall(r"(\w+)=(\S*)", job_now))
-    is_over = fields["JobState"] != "RUNNING" and fields["Reason"] != "TimeLimit"  # cancelled, or in the queue already
+    is_over = fields["JobState"] != "RUNNING" and fields["Reason"] != "TimeLimit"  # cancelled, or already requeued
     is_preempted = fields.get("PreemptTime", "None") != "None"
     return not is_over and (signum == signal.SIGUSR1 or (signum == signal.SIGTERM and is_preempted))
 
 
 def requeue(job: str) -> None:
-    """Puts a SLURM job back into the queue, which ends its processes.
+    """Requeues a SLURM job, which ends its processes.
 
     Raises:
-        RunError: there is no scontrol, or it refused.
+        RunError: scontrol is missing or failed.
     """
     _scontrol("requeue", job)
 
@@ -48,6 +48,4 @@ def _scontrol(*arguments: str) -> str:
         return subprocess.run(["scontrol", *arguments], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
-        raise RunError(
-            f"job {arguments[-1]} could not be put back into the queue ({reason}); its checkpoint is saved"
-        ) from None
+        raise RunError(f"job {arguments[-1]} could not be requeued ({reason}); its checkpoint is saved") from None

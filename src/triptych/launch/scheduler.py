@@ -1,4 +1,4 @@
-"""SLURM's queue: the tasks of arrays, and what the scheduler says of them."""
+"""SLURM's queue: array tasks and their states."""
 
 import json
 import os
@@ -23,22 +23,22 @@ ENDED = (
     "REVOKED",
     "TIMEOUT",
 )
-"""The states in which a task will not run any more."""
+"""The states of a task that will not run again."""
 AT_WORK = ("RUNNING", "COMPLETING", "STAGE_OUT", "STOPPED", "SUSPENDED")
-"""The states in which it has begun; in all others it waits."""
+"""The states of a task that has started; in all other states it waits."""
 NONE = "N/A"
-"""What squeue prints in place of an index."""
+"""Printed by squeue for a missing index."""
 
 
 @dataclass(frozen=True)
 class ArrayTask:
-    """The place of a job in an array. Its name is drawn before the array is submitted, and noted in the run directory:
-    so the array is found again even if this process dies while it submits.
+    """A task of an array. The random name of the array is written to the run directory before the array is submitted,
+    so that it is found again even if this process is killed meanwhile.
 
     Attributes:
         array: name of the array.
-        index: in the array.
-        log: what the task prints.
+        index: index of the task.
+        log: log file of the task.
     """
 
     array: str
@@ -47,10 +47,10 @@ class ArrayTask:
 
     @classmethod
     def noted_in(cls, directory: Path) -> "ArrayTask | None":
-        """The task to which a run was given last.
+        """The latest task of a run; None: it has none.
 
         Raises:
-            RunError: the note is damaged.
+            RunError: the file is damaged.
         """
         note = RunDirectory(directory).slurm_task
         try:
@@ -60,11 +60,11 @@ class ArrayTask:
             return None
         except (ValueError, LookupError, TypeError):
             raise RunError(
-                f"{note} is damaged: expected array, index and log; delete it once squeue shows no job of this run"
+                f"{note} is damaged: expected array, index and log. If squeue shows no job of this run, delete it"
             ) from None
 
     def note_in(self, directory: Path) -> None:
-        """Writes it down, with a log that is found from any folder."""
+        """Writes the task to a run directory, with an absolute path of the log."""
         directory.mkdir(parents=True, exist_ok=True)
         content = {"array": self.array, "index": self.index, "log": str(self.log.absolute())}
         write_text(RunDirectory(directory).slurm_task, json.dumps(content))
@@ -72,12 +72,12 @@ class ArrayTask:
 
 @dataclass(frozen=True)
 class State:
-    """What the scheduler says of a task.
+    """The state of a task in the queue.
 
     Attributes:
-        job: number of the array.
+        job: job ID of the array.
         name: one of SLURM's states.
-        reason: why it waits.
+        reason: the reason why it waits.
     """
 
     job: str
@@ -86,10 +86,10 @@ class State:
 
 
 def ask(*command: str) -> str:
-    """What a command of SLURM prints. What a job in which this process may run has told it is not told to it.
+    """The output of a SLURM command. The SLURM variables of a job around this process are not passed on.
 
     Raises:
-        RunError: there is no such command, or it fails.
+        RunError: the command is missing or failed.
     """
     inside = "SLURM_JOB_ID" in os.environ
     own = {k: v for k, v in os.environ.items() if not (inside and k.startswith("SLURM_")) or k == "SLURM_CONF"}
@@ -103,22 +103,22 @@ def ask(*command: str) -> str:
 
 
 def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:
-    """What the scheduler says of tasks, by array and index; those that have ended are forgotten after some minutes.
+    """The states of tasks, by array and index. SLURM forgets ended tasks after some minutes.
 
     Raises:
-        RunError: SLURM does not answer.
+        RunError: squeue failed.
     """
     keys = {(task.array, task.index) for task in tasks}
     if not keys:
         return {}
     names = ",".join(sorted({array for array, _ in keys}))
     fields = ("--noheader", "--array", "--states=all", "--format=%j|%K|%F|%T|%r")
-    # asked for one user, it looks at that user's jobs only
+    # with a user, squeue only reads that user's jobs
     lines = ask("squeue", f"--user={os.getuid()}", f"--name={names}", *fields).splitlines()
     parts = [line.split("|", 4) for line in lines]
     states = {
         (array, int(index)): State(job, name, reason) for array, index, job, name, reason in parts if index != NONE
     }
-    # Of tasks that are cancelled while they wait, squeue forgets all but the last, and that one's index.
+    # If waiting tasks are cancelled, squeue only keeps the last one, without its index.
     rest = {array: State(job, name, reason) for array, index, job, name, reason in parts if index == NONE}
     return {**{(array, index): rest[array] for array, index in keys if array in rest}, **states}

@@ -1,4 +1,4 @@
-"""Signals that ask a process to end; only here are handlers set. A run acts on them between two updates."""
+"""Signals that stop a process; only this module sets handlers. A run handles them between two steps."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-"""Asked to end; SIGUSR1 is the warning of a scheduler that the time is nearly over, SIGHUP that of a lost terminal."""
+"""Signals that stop a run; SIGUSR1 is a scheduler's warning before the time limit, SIGHUP the loss of the terminal."""
 
 Handler = Callable[[int, FrameType | None], object] | int | None
 
@@ -14,48 +14,48 @@ _noted: list[int] = []
 
 
 class Interruption(Exception):
-    """The run was asked to end, and has saved what it had.
+    """A signal stopped the run, which has saved a checkpoint.
 
     Args:
-        update: the updates that were done.
+        update: number of completed steps.
 
     Attributes:
-        again: the command that goes on from there.
+        again: command that resumes the run.
     """
 
     def __init__(self, signum: int, update: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} at update {update}")
-        self.signum, self.again = signum, "the same command"
+        super().__init__(f"stopped by {signal.Signals(signum).name} at step {update}")
+        self.signum, self.again = signum, "the same command again"
 
     @property
     def status(self) -> int:
-        """The exit status: 128 + the signal, as a shell would say."""
+        """The exit status: 128 + the signal, as in a shell."""
         return 128 + self.signum
 
 
 def catch_signals(*signums: int) -> dict[int, Handler]:
-    """From now on ``received`` tells of these signals. A second Ctrl-C does not wait any more.
+    """Starts to catch signals for ``received``. A second Ctrl-C raises KeyboardInterrupt.
 
     Returns:
-        The handlers that were replaced, for ``restore_handlers``.
+        The replaced handlers, for ``restore_handlers``.
     """
     return _set_handlers(_note, signums)
 
 
 def ignore_signals(*signums: int) -> dict[int, Handler]:
-    """From now on these signals do nothing. Returns what ``catch_signals`` does."""
+    """Starts to ignore signals. Returns the replaced handlers."""
     return _set_handlers(signal.SIG_IGN, signums)
 
 
 def restore_handlers(handlers: Mapping[int, Handler]) -> None:
-    """Puts replaced handlers back. None, a handler that Python did not set, becomes the default."""
+    """Restores replaced handlers. None, a handler not set by Python, becomes the default."""
     for signum, handler in handlers.items():
         signal.signal(signum, handler or signal.SIG_DFL)
 
 
 @contextmanager
 def record_signals(*signums: int) -> Iterator[list[signal.Signals]]:
-    """A list of these signals as they come, while the context lasts."""
+    """A list that collects these signals as they arrive, within the context."""
     recorded: list[signal.Signals] = []
     handlers = _set_handlers(lambda signum, _: recorded.append(signal.Signals(signum)), signums)
     try:
@@ -65,7 +65,7 @@ def record_signals(*signums: int) -> Iterator[list[signal.Signals]]:
 
 
 def received() -> int | None:
-    """The first signal that was caught."""
+    """The first caught signal; None: none."""
     return _noted[0] if _noted else None
 
 
@@ -76,7 +76,7 @@ def _note(signum: int, frame: FrameType | None) -> None:
 
 
 def _set_handlers(handler: Handler, signums: tuple[int, ...]) -> dict[int, Handler]:
-    """Leaves SIGHUP alone where ``nohup`` has it ignored: the loss of the terminal shall not matter then."""
+    """Sets handlers, but keeps SIGHUP ignored under ``nohup``."""
     is_under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return {
         signum: signal.signal(signum, handler) for signum in signums if signum != signal.SIGHUP or not is_under_nohup

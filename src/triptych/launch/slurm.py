@@ -1,5 +1,5 @@
-"""A sweep on a cluster: one SLURM array, in which each job of the sweep is a task."""
-# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
+"""Runs a sweep as one SLURM array, with one task per job."""
+# Takes a DictConfig: that of a sweep and its jobs, composed by Hydra and including Hydra's node.
 
 import re
 import secrets
@@ -27,37 +27,37 @@ from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
 
 UNSETTLED = ("COMPLETED", "NODE_FAIL", "PREEMPTED")
-"""Without a summary.json these may be no failures: the file is not seen here yet, or the task not requeued yet."""
+"""States that may not be failures without a summary.json: the file may appear later, or the task may be requeued."""
 SETTLE_S = 60.0
-"""Seconds to wait for that; a shared file system may show for so long what it knew."""
+"""Seconds to wait for that; a shared file system may be that late."""
 GUARD = (
     "trap 'status=$?; [[ $is_set_up ]] || { "
     'echo "error: hydra.launcher.setup ended the job with exit status $status" >&2; '
     "exit $((status ? status : 1)); }' EXIT"
 )
-"""Before the lines of the set-up: where one fails, or ends the script, nothing is trained and the log says why."""
+"""Precedes the setup lines: if one fails or exits, nothing is trained and the log shows the reason."""
 
 
 class SlurmLauncher(Launcher):
-    """Submits the jobs that are not done as one array, and waits for them or not. The array needs this process no more
-    once it is submitted: the same command finds it again.
+    """Submits the unfinished jobs as one array, and optionally waits for them. The array does not depend on this
+    process; run the same command again to find it.
 
     Args:
-        partition: of the cluster; None: its default, also for the next two.
-        account: that pays.
+        partition: partition; None: the cluster's default, also for the next two.
+        account: account to charge.
         qos: quality of service.
-        nodes: of each job.
-        tasks_per_node: processes on each node that train together.
-        cpus_per_task: CPUs of each process.
-        gpus_per_node: GPUs of each node; None: none are asked for.
-        mem_gb: memory of each node, in GiB; None: the cluster's default.
-        timeout_min: time limit of each job, in minutes; None: that of the partition.
-        signal_delay_s: seconds before the time limit at which a job saves a checkpoint and goes back into the queue.
-        array_parallelism: the most jobs of the array that run at once.
-        setup: lines of shell that each job runs before the training; the job ends where one fails.
-        additional_parameters: more options of sbatch, by their long names; null for those without a value.
-        wait: whether to wait for the end of all jobs.
-        poll_s: seconds between two looks at the queue.
+        nodes: nodes per job.
+        tasks_per_node: ranks per node.
+        cpus_per_task: CPUs per rank.
+        gpus_per_node: GPUs per node; None: not requested.
+        mem_gb: memory per node in GiB; None: the cluster's default.
+        timeout_min: time limit per job in minutes; None: that of the partition.
+        signal_delay_s: seconds before the time limit when a job saves a checkpoint and is requeued.
+        array_parallelism: maximum number of jobs that run at the same time.
+        setup: shell lines that each job runs before training; the job ends if one fails.
+        additional_parameters: further options of sbatch, by long name; null for options without a value.
+        wait: whether to wait for all jobs.
+        poll_s: seconds between two calls of squeue.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SlurmLauncher(Launcher):
             "gpus-per-node": gpus_per_node,
             "mem": None if mem_gb is None else f"{mem_gb}G",
             "time": timeout_min,
-            "signal": f"USR1@{signal_delay_s}",  # without B: the processes get it, not the script
+            "signal": f"USR1@{signal_delay_s}",  # without B: sent to the processes, not the script
         }
         self.options = {name: value for name, value in self.options.items() if value is not None}
         own = {*self.options, "job-name", "array", "output", "error", "open-mode", "requeue", "no-requeue", "wrap"}
@@ -109,36 +109,40 @@ class SlurmLauncher(Launcher):
         if timeout_min is not None and 60 * timeout_min <= signal_delay_s + 60:
             raise ConfigError(
                 f"hydra.launcher.timeout_min={timeout_min}: the warning comes signal_delay_s={signal_delay_s} seconds "
-                f"before, and up to a minute earlier; expected at least {(signal_delay_s + 60) // 60 + 1}"
+                f"before, or up to a minute earlier; expected at least {(signal_delay_s + 60) // 60 + 1}"
             )
-        for name, value in self.options.items():  # each is a line of the script, and must stay one
+        for name, value in self.options.items():  # each must be one line of the script
             if not re.fullmatch(r"[a-z][a-z-]*", name) or re.search(r"[\s'\"\\#]", "" if value is None else str(value)):
-                raise ConfigError(f"hydra.launcher: --{name}={value} is no option of sbatch without blanks and quotes")
+                raise ConfigError(
+                    f"hydra.launcher: --{name}={value}: expected an sbatch option without spaces and quotes"
+                )
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra."""
         self._context, self._config = hydra_context, config
 
     def script(self, jobs: Sequence[Job], array: str, folder: Path, command: Sequence[str]) -> str:
-        """The batch script of an array: options, a line for each run, and one command.
+        """The batch script of an array: options, one line per run, and one command.
 
         Args:
-            folder: where the logs go.
-            command: ``triptych train``, as ``train_command`` makes it.
+            folder: folder of the logs.
+            command: result of ``train_command``.
         """
         if re.search(r"[\s'\"\\#%]", str(folder)):
-            raise ConfigError(f"hydra.sweep.dir={folder.parent}: for an array, expected no blanks, quotes, # and %")
+            raise ConfigError(
+                f"hydra.sweep.dir={folder.parent}: for an array, expected a path without spaces, quotes, # and %"
+            )
         fixed = {
             "job-name": array,
             "array": f"0-{len(jobs) - 1}%{self.array_parallelism}",
             "output": f"{folder}/%x_%a.log",
-            "open-mode": "append",  # a job that goes on after a requeue adds to its log
+            "open-mode": "append",  # a requeued job appends to its log
             "requeue": None,
         }
         options = {**fixed, **self.options}.items()
         runs = [f"  {index}) run=({shlex.join(job.arguments)}) ;;" for index, job in enumerate(jobs)]
         addresses = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
-        steps = f"srun --kill-on-bad-exit=1 --cpus-per-task={self.cpus_per_task}"  # which srun does not inherit
+        steps = f"srun --kill-on-bad-exit=1 --cpus-per-task={self.cpus_per_task}"  # srun does not inherit it
         lines = [
             "#!/bin/bash",
             *(f"#SBATCH --{name}" + ("" if value is None else f"={value}") for name, value in options),
@@ -154,16 +158,12 @@ class SlurmLauncher(Launcher):
         return "\n".join(lines) + "\n"
 
     def check_layout(self, trainer: DictConfig) -> None:
-        """Compares the processes that a training wants with those that are asked for.
-
-        Args:
-            trainer: that part of the configuration of a job.
-        """
+        """Compares the processes that ``trainer`` needs with those that the launcher requests."""
         if trainer.num_nodes != self.nodes:
             raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}, but hydra.launcher.nodes={self.nodes}")
         devices = trainer.devices
         count = count_devices(devices, self.gpus_per_node or self.tasks_per_node)
-        # A single process starts the others of its node by itself.
+        # A single process starts the other ranks of its node itself.
         if self.nodes * self.tasks_per_node > 1 and count != self.tasks_per_node:
             raise ConfigError(f"trainer.devices={devices}, but hydra.launcher.tasks_per_node={self.tasks_per_node}")
         gpus = self.gpus_per_node
@@ -176,17 +176,14 @@ class SlurmLauncher(Launcher):
             raise ConfigError(f"trainer.devices={devices}, but hydra.launcher.gpus_per_node={gpus}")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Submits what is neither done nor in the queue; the one error at the end names the jobs that failed.
-
-        Args:
-            initial_job_idx: number of the first.
+        """Called by Hydra. Submits the jobs that are neither done nor queued; one error at the end names failed jobs.
 
         Returns:
-            For each job its directory as the value; None for one that is not done, where nobody waits.
+            The directory of each job as its value; None if it is not done, without ``wait``.
 
         Raises:
             SweepFailed: jobs failed.
-            SystemExit: Ctrl-C; the array goes on.
+            SystemExit: Ctrl-C; the array continues.
         """
         jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
         redact = redact_notes(self._config)
@@ -194,7 +191,9 @@ class SlurmLauncher(Launcher):
             self.check_layout(job.config.trainer)
             if redact(shlex.join(job.arguments)) != shlex.join(job.arguments):
                 shown = redact(job.title)
-                raise ConfigError(f"{shown}: a secret would stand in the batch script; give it in the environment")
+                raise ConfigError(
+                    f"{shown}: the batch script would contain a secret. Set it in the environment instead"
+                )
         tasks = self.submit(jobs)
         states = queue(tasks.values())
         if shared := describe_shared(jobs):
@@ -211,8 +210,8 @@ class SlurmLauncher(Launcher):
             print(f"job {number} of {len(jobs)}: {redact(job.title)}: {what}", flush=True)
         arrays = " ".join(sorted({state.job for state in states.values()}))
         if any(state.name not in ENDED for state in states.values()):
-            print(f"what was in the queue keeps the options it was submitted with (scancel {arrays} to change them)")
-        again = f"the same command shows how they are and collects the results; scancel {arrays} ends them"
+            print(f"jobs already in the queue keep their options (scancel {arrays} to change them)")
+        again = f"run the same command again to see their state and results, or scancel {arrays} to cancel them"
         waiting = [job.directory for job in jobs if not job.is_done]
         if waiting and not self.wait:
             print(f"{len(waiting)} of {len(jobs)} jobs are in the queue; {again}", flush=True)
@@ -220,16 +219,15 @@ class SlurmLauncher(Launcher):
         try:
             failures = watch(jobs, tasks, self.poll_s)
         except KeyboardInterrupt:
-            print(f"the jobs go on; {again}", file=sys.stderr)
+            print(f"the jobs continue; {again}", file=sys.stderr)
             raise SystemExit(130) from None
         return collect(jobs, failures, [], redact)
 
     def submit(self, jobs: Sequence[Job]) -> dict[Path, ArrayTask]:
-        """Submits what is neither done nor in the queue. Of two commands at once, the second finds what the first has
-        submitted.
+        """Submits the jobs that are neither done nor queued. A lock prevents two commands from submitting them twice.
 
         Returns:
-            The task of each job that is not done, by the directory of the job.
+            The task of each unfinished job, by directory.
         """
         with ExitStack() as locks:
             for parent in sorted({job.directory.parent for job in jobs}):
@@ -260,21 +258,21 @@ class SlurmLauncher(Launcher):
                 try:
                     ask("sbatch", str(script))
                 except RunError as error:
-                    for job in new:  # where `triptych watch` looks
+                    for job in new:  # read by `triptych watch`
                         tasks[job.directory].log.write_text(f"error: {error}\n", encoding="utf-8")
                     raise
         return tasks
 
 
 def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -> dict[Path, Failure]:
-    """Waits until every job is done or has failed, and shows how many are.
+    """Waits until every job is done or has failed, and shows the counts.
 
     Args:
-        tasks: of those that were not done, by directory.
-        poll_s: seconds between two looks.
+        tasks: tasks of the unfinished jobs, by directory.
+        poll_s: seconds between two calls of squeue.
 
     Returns:
-        The failures, by the directory of the job.
+        The failures, by directory.
     """
     first_seen: dict[Path, float] = {}
     shown = ""
@@ -285,7 +283,7 @@ def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -
             try:
                 states = queue(tasks.values())
             except RunError as error:
-                progress.console.print(f"{error}; asking again", highlight=False)
+                progress.console.print(f"{error}; trying again", highlight=False)
                 time.sleep(poll_s)
                 continue
             counts: Counter[str] = Counter()

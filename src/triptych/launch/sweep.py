@@ -1,5 +1,5 @@
-"""What all launchers share: the jobs of a sweep, where each has its directory, and what became of it."""
-# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
+"""Shared by all launchers: the jobs of a sweep, their directories and their results."""
+# Takes a DictConfig: that of a sweep and its jobs, composed by Hydra and including Hydra's node.
 
 import copy
 import hashlib
@@ -30,24 +30,24 @@ from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import RunDirectory
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
-"""Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""
+"""Nodes that do not identify a job; neither does ``callbacks.pruning``."""
 ADDED = ("match", "reference")
-"""Settings that came later: where they are null, the directories of sweeps keep the names that they had before."""
+"""Newer settings, left out of the hash while null, so that the directories of earlier sweeps keep their names."""
 NAMING = ("data", "task", "model")
 """Groups whose choices name a run."""
 PRUNING = "++callbacks.pruning="
-"""The beginning of the override by which a search makes a job a trial."""
+"""Prefix of the override that makes a job a trial of a search."""
 NOT_PLAIN = re.compile("[^A-Za-z0-9._-]")
-"""What the name of a directory that we choose does not have."""
+"""Characters to replace in the names of directories."""
 LAST_LINES = 10
-"""So many lines of the log of a failed job are shown."""
+"""Number of log lines to show of a failed job."""
 
 
 class SweepFailed(ConfigError):
     """Jobs of a sweep failed; the message names them.
 
     Attributes:
-        results: what became of every job, in the order of the jobs.
+        results: results of all jobs, in order.
     """
 
     def __init__(self, message: str, results: Sequence[JobReturn]) -> None:
@@ -60,10 +60,10 @@ class Job:
     """One run of a sweep.
 
     Attributes:
-        overrides: of the command line, without run_dir.
-        directory: of the run.
-        config: as the sweep composes it.
-        name: that users see; empty: its overrides.
+        overrides: overrides without run_dir.
+        directory: run directory.
+        config: composed configuration.
+        name: displayed name; empty: the overrides.
     """
 
     overrides: list[str]
@@ -73,27 +73,27 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether the job has finished."""
         return RunDirectory(self.directory).is_done(is_trial=self.is_trial)
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is a trial of a search, which validates and does not test."""
+        """Whether the job is a trial of a search, which is validated but not tested."""
         return any(override.startswith(PRUNING) for override in self.overrides)
 
     @property
     def is_pruned(self) -> bool:
-        """Whether it was stopped as a hopeless trial of a search."""
+        """Whether a search pruned the job."""
         return RunDirectory(self.directory).pruned.exists()
 
     @property
     def title(self) -> str:
-        """The job for people: its name, or its overrides without what a search adds for itself."""
+        """The displayed name of the job, or its overrides."""
         return self.name or " ".join(self.own)
 
     @property
     def own(self) -> list[str]:
-        """The overrides without what a search adds for itself."""
+        """The overrides without those that a search adds."""
         return [override for override in self.overrides if not override.startswith(PRUNING)]
 
     @property
@@ -102,7 +102,8 @@ class Job:
         return [*self.overrides, write_override("run_dir", str(self.directory))]
 
     def announce(self, redact: Redactor) -> None:
-        """Makes its directory, with a note of its overrides: who watches sees the job before it begins."""
+        """Creates the directory with a file of the overrides, so that ``triptych watch`` shows the job before it
+        starts."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_text(RunDirectory(self.directory).job, json.dumps({"overrides": redact(self.own)}) + "\n")
 
@@ -112,8 +113,8 @@ class Failure:
     """How a job failed.
 
     Attributes:
-        how: in a few words.
-        log: the file whose last lines may say why.
+        how: short description.
+        log: log file.
     """
 
     how: str
@@ -121,16 +122,16 @@ class Failure:
 
 
 def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequence[str]]) -> list[Job]:
-    """The jobs of a sweep. A job's directory is named by its experiment and the hash of its configuration, so that the
-    same command finds its own work again.
+    """The jobs of a sweep. Their directories are named by experiment and a hash of the configuration, so that the same
+    command finds them again.
 
     Args:
-        loader: composes the configuration of each.
+        loader: composes the configuration of each job.
     """
     if is_one_of_several():
         raise ConfigError(
-            "-m: srun or torchrun has started several processes, and each would run the whole sweep; start it once, "
-            "without them: each job starts its own processes"
+            "-m: srun or torchrun started several processes, and each of them would run the whole sweep. Run the command "
+            "without srun or torchrun; each job starts its own processes"
         )
     jobs: list[Job] = []
     others = [[override for override in own if not override.startswith("run_dir=")] for own in overrides]
@@ -138,16 +139,18 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         check_chosen(own)
         config = loader.load_sweep_config(sweep, own)
         jobs.append(Job(other, job_directory(config, own), config, name))
-        jobs[0].directory.parent.mkdir(parents=True, exist_ok=True)  # to be watched, before all others are composed
+        jobs[0].directory.parent.mkdir(
+            parents=True, exist_ok=True
+        )  # so that it can be watched before the other jobs are composed
     if not jobs:
         given = " ".join(override for override in sweep.hydra.overrides.task if "(" in override)
-        raise ConfigError(f"{given}: a sweep without jobs; expected something for each glob, range or choice")
+        raise ConfigError(f"{given}: the sweep has no jobs; expected at least one value for each glob, range or choice")
     return jobs
 
 
 def name_jobs(overrides: Sequence[Sequence[str]], sweep: DictConfig) -> list[str]:
-    """The overrides in which each job differs from the others; of one job of a search, those that the search chose.
-    Empty: all of a single job, or none."""
+    """The overrides that distinguish each job; for a single job of a search, those that the search chose. Empty:
+    none."""
     if not overrides:
         return []
     shared = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set[str]()
@@ -159,7 +162,7 @@ def name_jobs(overrides: Sequence[Sequence[str]], sweep: DictConfig) -> list[str
 
 
 def describe_shared(jobs: Sequence[Job]) -> str:
-    """What all jobs of a sweep have in common, in a line; empty: one job, or nothing, or trials of a search."""
+    """One line with the overrides that all jobs share; empty: one job, nothing shared, or trials of a search."""
     if jobs[0].is_trial:
         return ""
     shared = [override for override in jobs[0].own if all(override in job.own for job in jobs)]
@@ -169,11 +172,8 @@ def describe_shared(jobs: Sequence[Job]) -> str:
 def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
     """The overrides of each job of a sweep: every combination of the values, the last key changing first.
 
-    Args:
-        arguments: overrides with several values, and others.
-
     Raises:
-        HydraException: what cannot be read, or an interval, which has no single values.
+        HydraException: an override is invalid, or an interval.
     """
     choices: dict[str, list[str]] = {}
     for override in OverridesParser.create().parse_overrides(list(arguments)):
@@ -194,22 +194,23 @@ def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
 
 
 def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
-    """The folder of a sweep's run directories: ``run_dir``, if the overrides say it."""
+    """The parent folder of a sweep's run directories; ``run_dir`` if the overrides set it."""
     if not any(override.startswith("run_dir=") for override in overrides):
         choices = config.hydra.runtime.choices
         return Path("outputs/sweeps") / (choices["experiment"] or experiment_of(config.hydra))
     parent = str(unresolved(config)["run_dir"])
     if "${" in parent:
-        raise ConfigError(f"run_dir={parent}: of a sweep, expected a folder by its name, to find it again")
+        raise ConfigError(f"run_dir={parent}: for a sweep, expected a fixed folder name, so that it can be resumed")
     return Path(parent)
 
 
 def experiment_of(hydra: DictConfig | HydraConf) -> str:
-    """EXPERIMENT_MODEL, or the experiment alone if its name ends with the architecture. Without one, or with another
-    corpus or task than the experiment's, or another model than its name says: DATA/TASK_MODEL.
+    """The name of a run: EXPERIMENT_MODEL, or only the experiment if its name ends with the architecture.
+
+    DATA/TASK_MODEL without an experiment, or if its data, its task or the model in its name are overridden.
 
     Args:
-        hydra: its part of a configuration.
+        hydra: Hydra's node of a configuration.
     """
     choices, name = hydra.runtime.choices, hydra.runtime.choices["experiment"]
     model = choices["model"].replace("/", "-")
@@ -226,14 +227,14 @@ def experiment_of(hydra: DictConfig | HydraConf) -> str:
 
 
 def common_name(names: Iterable[str]) -> str:
-    """How all of these names begin: dates/translation, of dates/translation_full and dates/translation_decoder_only."""
+    """The common prefix of names: dates/translation for dates/translation_full and dates/translation_decoder_only."""
     words = zip(*(re.split("([/_])", name) for name in names), strict=False)
     shared = takewhile(lambda same: len(set(same)) == 1, words)
     return "".join(word for word, *_ in shared).rstrip("/_") or "search"
 
 
 def digest_of(config: DictConfig) -> str:
-    """SHA-256 of what makes a job another job."""
+    """SHA-256 of the settings that identify a job."""
     content = unresolved(config)
     later = [key for key in ADDED if content[key] is None]
     counted = {key: value for key, value in content.items() if key not in (*UNCOUNTED, *later)}
@@ -242,7 +243,7 @@ def digest_of(config: DictConfig) -> str:
 
 
 def plain_numbers(content: Any) -> Any:
-    """The same where 10000 and 10000.0, two spellings of one setting, are written alike."""
+    """Converts 10000.0 to 10000, because both are the same setting."""
     if isinstance(content, dict):
         return {key: plain_numbers(value) for key, value in content.items()}
     if isinstance(content, list):
@@ -251,15 +252,15 @@ def plain_numbers(content: Any) -> Any:
 
 
 def unresolved(config: DictConfig) -> dict[str, Any]:
-    """A configuration as it is written."""
+    """A configuration with its interpolations."""
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
 
 
 def run_directory(config: DictConfig) -> Path:
-    """The same for a job that a launcher has called in its own process, as those that are not ours do.
+    """The job directory for a job that another launcher called in its own process.
 
     Args:
-        config: as the job gets it, without Hydra's part.
+        config: configuration of the job without Hydra's node.
     """
     whole = copy.deepcopy(config)
     with open_dict(whole):
@@ -273,37 +274,29 @@ def train_command(sweep: DictConfig) -> list[str]:
 
 
 def own_choices(hydra: HydraConf) -> list[str]:
-    """The arguments by which a command finds the user's own choices of config groups.
-
-    Args:
-        hydra: Hydra's part of the configuration.
-    """
+    """The arguments with the user's config folders."""
     sources = [source for source in hydra.runtime.config_sources if source.provider == "command-line"]
     folders = [f"--config-dir={os.path.abspath(source.path)}" for source in sources]
     return [*folders, *(override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath="))]
 
 
 def own_command() -> list[str]:
-    """``triptych train`` as this process would start it."""
+    """The command ``triptych train``."""
     return [*own_program(), "train"]
 
 
 def own_program() -> list[str]:
-    """``triptych``, likewise."""
+    """The command ``triptych``."""
     return [*own_python(), "-m", "triptych"]
 
 
 def own_python() -> list[str]:
-    """The interpreter of this process: it imports from where this process does, no more."""
+    """The interpreter of this process, with the same import path."""
     return [sys.executable, *([] if os.getcwd() in sys.path else ["-P"])]
 
 
 def redact_notes(sweep: DictConfig) -> Redactor:
-    """Takes the secrets out of the file in which Hydra has noted the sweep.
-
-    Returns:
-        What takes them out of other texts.
-    """
+    """Redacts secrets in Hydra's multirun.yaml, and returns the redactor for other texts."""
     whole = OmegaConf.to_container(sweep)
     redact = Redactor(whole)
     notes = Path(sweep.hydra.sweep.dir) / "multirun.yaml"
@@ -314,12 +307,11 @@ def redact_notes(sweep: DictConfig) -> Redactor:
 def collect(
     jobs: Sequence[Job], failures: Mapping[Path, Failure], waiting: Sequence[Path], redact: Redactor
 ) -> list[JobReturn]:
-    """What became of the jobs: of each its directory, or None while it is not done. The last lines of those that failed
-    are printed.
+    """The results of the jobs: their directories, or None if not done. Prints the last log lines of failed jobs.
 
     Args:
-        failures: by the directory of the job.
-        waiting: directories of the jobs that are not done yet.
+        failures: failures by directory.
+        waiting: directories of unfinished jobs.
 
     Raises:
         SweepFailed: jobs failed.

@@ -1,5 +1,5 @@
-"""The jobs of a sweep, a study or an array as they run, by their run directories: no job is asked, so they can be
-watched from any machine that sees the directories. Where squeue answers, it says what became of a SLURM task."""
+"""Shows the jobs of a sweep, a study or an array from their run directories, on any computer with access to these. If
+squeue is available, it gives the state of SLURM tasks."""
 
 import csv
 import json
@@ -38,42 +38,42 @@ STATES = {
     "done": "dim",
     "pruned": "dim",
 }
-"""In the order in which they are shown, and their colours."""
+"""The states in display order, with their colours."""
 SILENT_S = 900.0
-"""Seconds after which a job on another machine that has written nothing counts as stopped."""
+"""Seconds without output after which a job on another host counts as stopped."""
 SETTLE_S = 60.0
-"""Seconds that a task may take from its note to the queue."""
+"""Seconds that a submitted task may take to appear in the queue."""
 ASK_S = 10.0
-"""Seconds between two questions to the scheduler."""
+"""Seconds between two calls of squeue."""
 STARTING_S = 120.0
-"""Seconds that a job may take from its log to its lock: the imports."""
+"""Seconds that a job may take from its log to its lock, while it imports."""
 RECENT = 10
-"""So many rows of the series give the rate."""
+"""Number of rows in metrics.csv that give the rate."""
 HASHED = re.compile("-[0-9a-f]{8}$")
-"""The end of the name of a sweep's job."""
+"""The suffix of a job directory in a sweep."""
 WIDE = 120
-"""From this width on there is room for the last lines of the logs."""
+"""Minimum terminal width for the last lines of the logs."""
 OF_SLURM = ("srun: ", "slurmstepd: ")
-"""How lines begin in which SLURM says that a job has ended."""
+"""Prefixes of SLURM's own lines at the end of a job."""
 TAIL = 4096
-"""So many bytes of a log are looked at for its last line."""
+"""Number of bytes at the end of a log that are searched for its last line."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A run as it is now.
+    """The current state of a run.
 
     Attributes:
-        name: what differs between the jobs of a sweep; or its directory, below the folder that is watched.
+        name: overrides that distinguish a job of a sweep, or the directory relative to the watched folder.
         state: one of ``STATES``.
-        updates: done so far.
-        goal: all of them; None: its configuration is not written yet.
-        rate: updates a second lately; None: unknown.
-        loss: the last of the training.
-        ends_in: seconds until the last update; None: unknown.
-        line: the last of its log.
-        age: seconds since it began; None: it has not.
-        taken: seconds from its beginning to its record; None: it is not done.
+        updates: completed steps.
+        goal: total number of steps; None: not known yet.
+        rate: recent steps per second; None: unknown.
+        loss: latest training loss.
+        ends_in: seconds until the last step; None: unknown.
+        line: last line of the log.
+        age: seconds since the start; None: not started.
+        taken: seconds from the start to the record; None: not done.
     """
 
     name: str
@@ -89,11 +89,11 @@ class Watched:
 
 
 def watch(folder: Path, *, once: bool, every: float) -> None:
-    """Shows the runs below a folder until Ctrl-C, and waits where there are none yet; where that is no terminal, once.
+    """Shows the runs below a folder until Ctrl-C, and waits for the first one; without a terminal, prints them once.
 
     Args:
-        once: whether to look once only.
-        every: seconds between two looks.
+        once: whether to print them only once.
+        every: refresh interval in seconds.
     """
     redact, scheduler = Redactor(), Scheduler()
     console = Console()
@@ -106,7 +106,7 @@ def watch(folder: Path, *, once: bool, every: float) -> None:
     def frame() -> Group:
         if runs := look(folder, redact, scheduler):
             return draw(runs, console.height - 7, console.width)
-        return Group(Text(describe_lack(folder)), Text("waiting for it; Ctrl-C leaves"))
+        return Group(Text(describe_lack(folder)), Text("waiting; press Ctrl-C to exit"))
 
     try:
         with Live(frame(), console=console, auto_refresh=False) as live:
@@ -118,25 +118,25 @@ def watch(folder: Path, *, once: bool, every: float) -> None:
 
 
 def describe_lack(folder: Path) -> str:
-    """Why no run is seen below a folder."""
+    """The message for a folder without runs."""
     if folder.is_dir():
-        return f"{folder}: no run is there yet, expected a run directory at or below it"
+        return f"{folder}: contains no runs yet; expected a run directory, or a folder of run directories"
     like = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
-    return f"{folder}: no such directory{like or ', expected a run directory or one above it'}"
+    return f"{folder}: no such directory{like or '; expected a run directory, or a folder of run directories'}"
 
 
 class Scheduler:
-    """What SLURM says of the tasks of runs; it is asked again after some seconds."""
+    """The SLURM states of runs, cached for some seconds."""
 
     def __init__(self) -> None:
         self._asked, self._answer = -math.inf, dict[tuple[str, int], State]()
 
     def states_of(self, directories: Sequence[Path]) -> dict[Path, State | None]:
-        """The states of tasks by the directories of their runs; None: the task is not in the queue. Left out are runs
-        without a task, those of other users, and all of them where SLURM does not answer."""
+        """The states of tasks by run directory; None: not in the queue. Runs without a task or of other users are left
+        out; all runs if squeue fails."""
         tasks: dict[Path, ArrayTask] = {}
         for directory in directories:
-            with suppress(OSError, RunError):  # being written, or damaged, as the next sweep will say
+            with suppress(OSError, RunError):  # incomplete, or damaged, which the next sweep reports
                 is_mine = RunDirectory(directory).slurm_task.stat().st_uid == os.getuid()
                 if is_mine and (task := ArrayTask.noted_in(directory)):
                     tasks[directory] = task
@@ -152,10 +152,12 @@ class Scheduler:
 
 
 def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[Watched]:
-    """Every run at or below a folder, those that need a look first; those of a sweep in its order."""
+    """Every run in a folder, sorted by state and then in the order of the sweep."""
     found = sorted(find_directories(folder, *SIGNS))
     found.sort(key=lambda path: job.stat().st_mtime_ns if (job := RunDirectory(path).job).exists() else 0)
-    inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B has files of such names
+    inner = {
+        path for path in found if any(parent in found for parent in path.parents)
+    }  # W&B's folders have files of the same names
     names = name_runs([path for path in found if path not in inner], folder)
     unfinished = [path for path in names if not RunDirectory(path).is_done(is_trial=True)]
     tasks = scheduler.states_of(unfinished)
@@ -164,16 +166,11 @@ def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[Watched]:
 
 
 def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
-    """What each run is called: by the overrides in which the jobs of sweeps differ, if their directories are named by a
-    hash; the others by their directories.
-
-    Args:
-        folder: that is watched.
-    """
+    """The displayed name of each run: the overrides that distinguish the jobs of a sweep, otherwise the directory."""
     overrides = {}
     for path in directories:
         if HASHED.search(path.name) and (job := RunDirectory(path).job).exists():
-            with suppress(ValueError, LookupError, TypeError):  # is being written
+            with suppress(ValueError, LookupError, TypeError):  # still being written
                 overrides[path] = json.loads(job.read_text(encoding="utf-8"))["overrides"]
     shared = set.intersection(*map(set, overrides.values())) if len(overrides) > 1 else set()
     own = {path: " ".join(text for text in found if text not in shared) for path, found in overrides.items()}
@@ -183,27 +180,27 @@ def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
 
 
 def share_done(directory: Path) -> float:
-    """How much of its updates a run has done, from 0 to 1."""
+    """The completed fraction of a run's steps."""
     run = RunDirectory(directory)
     updates, goal = count_updates(run, read_rows(run.metrics))
     return updates / goal if goal else 0.0
 
 
 def count_updates(run: RunDirectory, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
-    """The updates that a run has done, and all of them; None: its configuration is not written yet."""
+    """The completed and the total number of steps of a run; None: not known yet."""
     goal = goal_of(run.config)
     logged = int(rows[-1]["step"]) + 1 if rows else 0
     saved = [int(file.stem.removeprefix("step-")) for file in run.checkpoints.glob("step-*[0-9].ckpt")]
     updates = max([logged, *saved])
-    return updates if goal is None else min(updates, goal), goal  # the test is logged behind the last
+    return updates if goal is None else min(updates, goal), goal  # the test is logged after the last step
 
 
 def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, State | None]) -> Watched:
-    """One run, by its directory.
+    """Reads the state of a run.
 
     Args:
-        name: what it is called.
-        tasks: what the scheduler says, see ``Scheduler.states_of``.
+        name: displayed name.
+        tasks: result of ``Scheduler.states_of``.
     """
     run = RunDirectory(directory)
     log = log_of(run)
@@ -232,11 +229,7 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
 
 
 def state_of(run: RunDirectory, line: str) -> str:
-    """One of ``STATES``.
-
-    Args:
-        line: the last of its log.
-    """
+    """The state of a run, one of ``STATES``; ``line`` is the last line of its log."""
     if run.pruned.exists():
         return "pruned"
     if run.record.exists():
@@ -254,12 +247,12 @@ def state_of(run: RunDirectory, line: str) -> str:
 
 
 def state_of_task(run: RunDirectory, state: str, line: str, task: State | None) -> tuple[str, str]:
-    """The state of a run that no job holds, and why, by what the scheduler says of its task.
+    """The state of a run without a running job, and the reason, from its SLURM task.
 
     Args:
-        state: by the directory alone.
-        line: the last of its log.
-        task: None: it is not in the queue.
+        state: state according to the directory.
+        line: last line of the log.
+        task: SLURM state; None: not in the queue.
     """
     if task is None:
         if state != "queued" or age(run.slurm_task) < SETTLE_S:
@@ -274,15 +267,15 @@ def state_of_task(run: RunDirectory, state: str, line: str, task: State | None) 
 
 
 def why_failed(directory: Path) -> str:
-    """What a run that is not done has said when it failed; empty: nothing."""
+    """The error message of an unfinished run; empty: none."""
     log = log_of(RunDirectory(directory))
     line = last_line(log) if log else ""
     return Redactor()(line.removeprefix("error:").strip()) if line.startswith("error:") else ""
 
 
 def is_held(run: RunDirectory) -> bool:
-    """Whether a job is at work there, by the note of who holds the lock: to try the lock could turn a job away. Of one
-    on another machine nothing is known but what it writes."""
+    """Whether a job uses the directory, according to its holder file: trying the lock could make a starting job fail.
+    For a job on another host, only the age of its output is known."""
     try:
         holder = run.lock_holder.read_text(encoding="utf-8")
     except OSError:
@@ -294,27 +287,27 @@ def is_held(run: RunDirectory) -> bool:
         os.kill(int(match[1]), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # of another user
+    except PermissionError:  # a process of another user
         return True
     return True
 
 
 def age(file: Path) -> float:
-    """Seconds since it was written; infinity: there is none."""
+    """Seconds since a file was modified; infinity: it does not exist."""
     return time.time() - file.stat().st_mtime if file.exists() else float("inf")
 
 
 def log_of(run: RunDirectory) -> Path | None:
-    """The newest of its logs; None: it has none."""
+    """The latest log of a run; None: it has none."""
     logs = [run.job_log, run.log]
     if run.slurm_task.exists():
-        with suppress(ValueError, LookupError, TypeError):  # damaged, as the next sweep will say
+        with suppress(ValueError, LookupError, TypeError):  # damaged, which the next sweep reports
             logs.append(Path(json.loads(run.slurm_task.read_text(encoding="utf-8"))["log"]))
     return min((log for log in logs if log.is_file() and log.stat().st_size), key=age, default=None)
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something, without colours and what bars have written over."""
+    """The last non-empty line of a log, without colours and overwritten progress bars."""
     with open(log, "rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL))
         text = file.read().decode(errors="replace")
@@ -325,7 +318,7 @@ def last_line(log: Path) -> str:
 
 
 def read_rows(table: Path) -> list[dict[str, str]]:
-    """The rows of a ``metrics.csv``; one that is being written is left out."""
+    """The complete rows of a ``metrics.csv``."""
     if not table.is_file():
         return []
     text = table.read_text(encoding="utf-8", errors="replace").replace("\0", "")
@@ -334,7 +327,7 @@ def read_rows(table: Path) -> list[dict[str, str]]:
 
 
 def goal_of(config: Path) -> int | None:
-    """The updates that a run will have; None: its configuration is not there, or is being written."""
+    """The total number of steps of a run; None: its configuration is missing or incomplete."""
     try:
         with open(config, encoding="utf-8") as file:
             return int(yaml.load(file, Loader=yaml.CSafeLoader)["trainer"]["max_steps"])
@@ -343,7 +336,7 @@ def goal_of(config: Path) -> int | None:
 
 
 def rate_of(rows: Sequence[dict[str, str]]) -> float | None:
-    """Updates a second by the last rows. A run that has gone on counts from where it did."""
+    """Steps per second in the last rows; jumps back by a resumed run are ignored."""
     clocked = [(int(row["step"]), float(row["time_s"])) for row in rows if row.get("time_s")][-RECENT:]
     spans = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(clocked) if b[0] >= a[0] and b[1] > a[1]]
     updates, seconds = sum(span[0] for span in spans), sum(span[1] for span in spans)
@@ -351,16 +344,16 @@ def rate_of(rows: Sequence[dict[str, str]]) -> float | None:
 
 
 def time_left(taken: Sequence[float], ages: Sequence[float], waiting: int, at_once: int) -> float | None:
-    """Seconds until the last of some jobs ends, if each takes as long as those that are done.
+    """The estimated seconds until all jobs end, from the mean duration of finished jobs.
 
     Args:
-        taken: the seconds of those that are done.
-        ages: the seconds that those that run have had.
-        waiting: how many have not begun.
-        at_once: how many run at once.
+        taken: durations of finished jobs.
+        ages: seconds since the start of each running job.
+        waiting: number of jobs that have not started.
+        at_once: number of parallel jobs.
 
     Returns:
-        None: none is done.
+        None: no job is finished.
     """
     if not taken:
         return None
@@ -369,11 +362,11 @@ def time_left(taken: Sequence[float], ages: Sequence[float], waiting: int, at_on
 
 
 def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
-    """A line that counts them, and a table.
+    """A line with the counts, and a table.
 
     Args:
-        most: so many rows fit.
-        width: of the terminal.
+        most: maximum number of rows.
+        width: width of the terminal.
     """
     counts = Counter(run.state for run in runs)
     head = Text(
@@ -384,10 +377,10 @@ def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
     taken = [run.taken for run in runs if run.taken is not None]
     left = time_left(taken, [run.age or 0.0 for run in at_work], begin, len(at_work)) if at_work and begin else None
     if left is not None:
-        head.append(f"; all end in {about(left)}")
+        head.append(f"; {about(left)} left")
     elif any(ends := [run.ends_in or 0.0 for run in runs]):
-        head.append(f"; the last of those that run ends in {duration(max(ends))}")
-    table = Table("run", "state", "updates", "a second", "loss", "ends in", expand=True)
+        head.append(f"; {duration(max(ends))} left for the running ones")
+    table = Table("run", "state", "steps", "steps/s", "loss", "time left", expand=True)
     for column in table.columns[1:]:
         column.no_wrap = True
     table.columns[0].overflow = "fold"
@@ -401,7 +394,7 @@ def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
             f"{run.updates:,}" + ("" if run.goal is None else f" of {run.goal:,}"),
             "" if run.rate is None else f"{run.rate:.3g}",
             "" if run.loss is None else f"{run.loss:.4g}",
-            "" if run.ends_in is None else duration(run.ends_in) if run.ends_in else "is tested",
+            "" if run.ends_in is None else duration(run.ends_in) if run.ends_in else "testing",
             *([Text("" if run.state in ("done", "pruned") else run.line)] if width >= WIDE else []),
         )
     more = [Text(f"and {counted(len(runs) - len(shown), 'run')} more")] if len(runs) > len(shown) else []
