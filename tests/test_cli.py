@@ -313,8 +313,8 @@ class TestSweep:
         assert len(records) == 2
         assert len({record["weights_sha256"] for record in records}) == 2
         assert (
-            re.findall(r"^(\d of \d jobs done; all end in) (?:about|less) .", finished.stdout, re.MULTILINE)
-            == ["1 of 3 jobs done; all end in"] * 2
+            re.findall(r"^(\d of \d jobs done); (?:about|less) .* left$", finished.stdout, re.MULTILINE)
+            == ["1 of 3 jobs done"] * 2
         )
         watched = run("watch", "sweep", "--once", cwd=folder, variables={"COLUMNS": "80"})
         assert all(f"│ shape.num_heads={heads} " in watched.stdout for heads in (1, 2, 5))

@@ -38,7 +38,7 @@ def test_fault_3_asked_to_end(
     record_property(
         "count", f"{signum.name}: saved after {max(saved, 0):.2f} s, ended after {time.time() - asked:.1f} s"
     )
-    assert f"stopped by {signum.name} at update {run.newest}; the same command goes on from there" in started.text
+    assert f"stopped by {signum.name} at step {run.newest}. Run the same command again to resume." in started.text
     assert "Traceback" not in started.text
     assert not (run.directory / "summary.json").exists()
     assert max(int(row["step"]) for row in run.series) < run.newest
@@ -54,7 +54,7 @@ def test_a_run_whose_directory_has_the_time_in_its_name_says_which_it_was(
     started.kill(signal.SIGTERM)
     assert started.wait(60) == 143, started.text
     (folder,) = {path.parents[1].relative_to(tmp_path) for path in tmp_path.rglob("step-*.ckpt")}
-    assert f"; the same command with run_dir={folder} goes on from there" in started.text
+    assert f". Run the same command with run_dir={folder} to resume." in started.text
 
 
 @pytest.mark.fault(3)

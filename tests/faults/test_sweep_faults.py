@@ -141,14 +141,14 @@ def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher:
     stdout, stderr = process.communicate(timeout=bound(60))
     assert process.returncode == 128 + signum
     begun, by = 2 if launcher else 1, "" if signum == signal.SIGINT else f" by {signum.name}"
-    says = f"stopped{by}: 0 of 3 done, {begun} begun; the same command goes on from there"
+    says = f"stopped{by}: 0 of 3 done, {begun} started. Run the same command again to resume."
     assert stderr.splitlines()[-1] == says
     assert "failed" not in stdout + stderr
     assert stdout.count(": stopped (") == (2 if launcher else 0)
     assert "job 3 of 3" not in stdout
     assert ("job 2 of 3" in stdout) == bool(launcher)
     for log in tmp_path.glob("sweep/*/terminal.log"):
-        assert f"stopped by {signum.name} at update" in log.read_text()
+        assert f"stopped by {signum.name} at step" in log.read_text()
     assert "Traceback" not in stderr
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)

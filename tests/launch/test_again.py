@@ -19,7 +19,7 @@ RANK_0 = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 @pytest.mark.parametrize(
     ("given", "variables", "again"),
     [
-        (["run_dir=mine"], {}, "the same command"),
+        (["run_dir=mine"], {}, "the same command again"),
         ([], {}, "the same command with run_dir=outputs/dates/classification_encoder_only/"),
         (["run_dir=mine/${now:%Y}"], {}, "the same command with run_dir=mine/2"),
         (["run_dir=mine it"], RANK_0, "the same command with 'run_dir=mine it'"),  # of trainer=ddp_cpu
@@ -49,11 +49,11 @@ def test_run_dir_is_named_unless_the_same_command_has_it(
     monkeypatch.setattr(sys, "argv", command)
     assert main() == 128 + 15
     said = capsys.readouterr().err
-    assert f"stopped by SIGTERM at update 3; {again}" in said
-    assert said.endswith(" goes on from there\n")
-    if again == "the same command":
-        assert f"{again} goes on" in said
+    assert f"stopped by SIGTERM at step 3. Run {again}" in said
+    assert said.endswith(" to resume.\n")
+    if again == "the same command again":
+        assert f"{again} to resume." in said
     else:
-        (named,) = shlex.split(said.partition("command with ")[2].removesuffix(" goes on from there\n"))
+        (named,) = shlex.split(said.partition("command with ")[2].removesuffix(" to resume.\n"))
         assert named.partition("=")[0] == "run_dir"
         assert read_value(named) == stopped[0]

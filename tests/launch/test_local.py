@@ -36,7 +36,7 @@ def test_what_was_stopped_has_not_failed(n_jobs: int, tmp_path: Path, capfd: pyt
     asking.join()
     said = capfd.readouterr()
     assert caught.value.code == 143
-    assert said.err == f"stopped by SIGTERM: 1 of 4 done, {n_jobs} begun; `triptych demo` goes on from there\n"
+    assert said.err == f"stopped by SIGTERM: 1 of 4 done, {n_jobs} started. Run `triptych demo` to resume.\n"
     assert "failed" not in said.out
     assert said.out.count(": stopped (") == (2 if n_jobs == 2 else 0)
     assert "job 2 of 4: arm seed=2\n" in said.out
@@ -53,5 +53,5 @@ def test_a_job_that_was_done_already_says_nothing_of_the_others(
     jobs = [Job([f"seed={seed}"], tmp_path / str(seed), DictConfig({})) for seed in (1, 2, 3)]
     assert run_jobs(jobs, [sys.executable, "-c", done + long_ago], 1, Redactor(), None) == {}
     assert [line for line in capfd.readouterr().out.splitlines() if "done;" in line] == [
-        "2 of 3 jobs done; all end in less than a second"
+        "2 of 3 jobs done; less than a second left"
     ]

@@ -124,7 +124,7 @@ def test_a_job_of_a_cluster_is_in_the_state_of_its_task(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"array": "a"}', '{"array": "a", "index": "x", "log": "y"}'])
 def test_a_damaged_note_of_a_task(text: str, tmp_path: Path) -> None:
     (tmp_path / "slurm.json").write_text(text)
-    with pytest.raises(RunError, match=f"^{tmp_path}/slurm.json is damaged: expected array, index and log; delete it"):
+    with pytest.raises(RunError, match=f"^{tmp_path}/slurm.json is damaged: expected array, index and log. If squeue shows no job of this run, delete it"):
         ArrayTask.noted_in(tmp_path)
     (found,) = look(tmp_path, Redactor(), Scheduler())
     assert found.state == "queued"
@@ -159,7 +159,7 @@ def test_once(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no run is there yet"):
+    with pytest.raises(ConfigError, match="contains no runs yet"):
         watch(tmp_path, once=True, every=1.0)
     (tmp_path / "seeds").mkdir()
     with pytest.raises(ConfigError, match=r"no such directory; did you mean seeds\?"):
@@ -177,7 +177,7 @@ def test_it_waits_for_runs_and_ctrl_c_leaves_cleanly(runs: Path) -> None:
     )  # fmt: skip
     os.close(inside)
     said = b""
-    while b"waiting for it" not in said:
+    while b"waiting; press Ctrl-C" not in said:
         said += os.read(terminal, 4096)
     runs.rename(later)
     while said.count(b"5 runs") < 3:  # it is drawn again and again
@@ -218,7 +218,7 @@ def test_the_jobs_of_a_sweep_by_what_differs(
         os.utime(paths[1] / ".lock", (now - 5, now - 5))
         watch(tmp_path, once=True, every=1.0)
     said = capsys.readouterr().out
-    assert re.match(r"4 runs: 1 running, 2 waiting, 1 done; all end in about 5[45] s\n", said)
+    assert re.match(r"4 runs: 1 running, 2 waiting, 1 done; about 5[45] s left\n", said)
     assert re.findall(r"│ (\S+ \S+|\S+) +│ (\w+) +│", said) == [
         ("seed=2", "running"), ("seed=3", "waiting"), ("seed=4", "waiting"), ("seed=1", "done"),
     ]  # fmt: skip

@@ -79,7 +79,7 @@ def test_a_run_directory_without_locks_takes_a_second_job(tmp_path: Path, caplog
             pass
         of_runs.wait_until_free(tmp_path)
     (warning,) = warnings_of(caplog)
-    assert warning == f"run_dir={tmp_path}: this file system has no locks, so a second job there is not kept out"
+    assert warning == f"run_dir={tmp_path}: this file system has no locks, so a second job could use the same directory"
 
 
 def test_a_run_directory_takes_one_job(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_run_directory_takes_one_job(tmp_path: Path) -> None:
         with locked(tmp_path):
             forget_lock()
             with (
-                pytest.raises(ConfigError, match=rf"another job is at work there \(process {os.getpid()} on "),
+                pytest.raises(ConfigError, match=rf"another job uses this directory \(process {os.getpid()} on "),
                 locked(tmp_path),
             ):
                 pass

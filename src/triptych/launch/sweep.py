@@ -130,8 +130,8 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
     """
     if is_one_of_several():
         raise ConfigError(
-            "-m: srun or torchrun started several processes, and each of them would run the whole sweep. Run the command "
-            "without srun or torchrun; each job starts its own processes"
+            "-m: srun or torchrun started several processes, and each of them would run the whole sweep. Run the "
+            "command without srun or torchrun; each job starts its own processes"
         )
     jobs: list[Job] = []
     others = [[override for override in own if not override.startswith("run_dir=")] for own in overrides]

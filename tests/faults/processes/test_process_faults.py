@@ -67,7 +67,7 @@ def test_a_signal_while_one_rank_tests_and_the_other_waits(training: Any) -> Non
     wait_until(lambda: second.exists() and second.read_text() == "1", 120, "the second batch of rank 0")
     training.process.send_signal(signal.SIGUSR1)
     assert training.wait() == 128 + signal.SIGUSR1, training.stderr.read_text()
-    assert "stopped by SIGUSR1 at update 6" in training.stderr.read_text()
+    assert "stopped by SIGUSR1 at step 6" in training.stderr.read_text()
     assert "Traceback" not in training.stderr.read_text() + (training.run_dir / "rank-1.log").read_text()
     training.start("trainer=ddp_cpu", *sizes)
     assert training.wait() == 0, training.stderr.read_text()
@@ -80,6 +80,6 @@ def test_a_run_whose_directory_is_moved_away_ends(training: Any) -> None:
     training.wait_for_updates(4, ranks=2)
     training.run_dir.rename(training.run_dir.with_name("moved"))
     training.wait_until_gone(20)
-    answer = f"error: run_dir={training.run_dir} was deleted, moved or replaced during the run, so the run ends"
+    answer = f"error: run_dir={training.run_dir} was deleted, moved or replaced during the run"
     assert answer in training.stderr.read_text().splitlines()
     assert not training.run_dir.exists()

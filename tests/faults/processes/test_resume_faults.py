@@ -100,7 +100,7 @@ def test_fault_11_sigterm_to_rank_1_only(training: Any, record_property: Callabl
     assert training.process.returncode == 143
     newest = max((training.run_dir / "checkpoints").glob("step-*.ckpt"))
     assert read_checkpoint(newest)["global_step"] == training.updates(0) == training.updates(1)
-    assert "stopped by SIGTERM at update" in training.stderr.read_text()
+    assert "stopped by SIGTERM at step" in training.stderr.read_text()
 
 
 @pytest.mark.parametrize(("before", "after"), [(TWO, []), ([], TWO)], ids=["2 to 1", "1 to 2"])

@@ -130,7 +130,7 @@ def test_the_warning_before_the_time_limit(
     job = running("array")
     cluster.command("scancel", "--signal=USR1", job.job)
     job.goes_on(undisturbed["one_gpu"])
-    assert "stopped by SIGUSR1 at update" in job.log.read_text()
+    assert "stopped by SIGUSR1 at step" in job.log.read_text()
 
 
 @pytest.mark.parametrize("warned", [True, False], ids=["SIGUSR1", "SIGTERM"])
@@ -147,7 +147,7 @@ def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, 
             "sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"
         )
         job.goes_on(undisturbed["one_gpu"])
-        assert f"stopped by {'SIGUSR1' if warned else 'SIGTERM'} at update" in job.log.read_text()
+        assert f"stopped by {'SIGUSR1' if warned else 'SIGTERM'} at step" in job.log.read_text()
     finally:
         file.write_text(conf)
         cluster.command("scontrol", "reconfigure")
@@ -175,7 +175,7 @@ def test_a_job_that_is_cancelled_stays_away(
     job.nothing_is_left()
     text = job.log.read_text()
     signal_heard = "SIGUSR1" if warned else "SIGTERM"
-    assert re.search(rf"stopped by {signal_heard} at update \d+; the same command goes on from there", text), text
+    assert re.search(rf"stopped by {signal_heard} at step \d+. Run the same command again to resume.", text), text
     assert "Traceback" not in text
     assert list((job.run_dir / "checkpoints").glob("step-*.ckpt"))
 

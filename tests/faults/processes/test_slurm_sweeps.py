@@ -169,7 +169,7 @@ def test_nobody_waits(sweep: Sweep) -> None:
     os.kill(waiting.pid, signal.SIGINT)
     _, stderr = waiting.communicate(timeout=bound(30))
     assert waiting.returncode == 130
-    assert re.fullmatch(r"the jobs go on; the same command .*; scancel \d+ ends them\n", stderr)
+    assert re.fullmatch(r"the jobs continue; run the same command again .*, or scancel \d+ to cancel them\n", stderr)
     assert sweep.run(*command)[0] == 0
     assert len(sweep.scripts()) == 1
     assert sweep.starts() == [1, 1]
@@ -187,7 +187,7 @@ def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     assert process.returncode == 1
     assert f"seed=2 (CANCELLED as {cancelled}, " in stderr.splitlines()[-1]
     log = (sweep.training.folder / f"outputs/sweeps/slurm/{sweep.names()[0]}_0.log").read_text()
-    stopped = re.search(rf"stopped by SIGUSR1 at update (\d); job {warned} goes back into the queue", log)
+    stopped = re.search(rf"stopped by SIGUSR1 at step (\d); job {warned} is requeued", log)
     assert stopped is not None, log
     assert re.search(rf"going on from .+, after {stopped[1]} update{'s' * (stopped[1] != '1')}$", log, re.MULTILINE), (
         log
@@ -240,12 +240,12 @@ def test_processes_train_together(layout: list[str], sweep: Sweep) -> None:
         (["trainer.devices=2", "hydra.launcher.tasks_per_node=4"], "trainer.devices=2, but .*tasks_per_node=4"),
         (["trainer.num_nodes=2"], "trainer.num_nodes=2, but .*nodes=1"),
         (["hydra.launcher.partition=gpus"], "sbatch: invalid partition specified: gpus"),
-        (["hydra.launcher.partition='a b'"], "--partition=a b is no option"),
+        (["hydra.launcher.partition='a b'"], "--partition=a b: expected an sbatch option"),
         (["hydra.launcher.timeout_min=soon"], "hydra.launcher.timeout_min=soon: expected"),
         (["hydra.launcher.partion=x"], "hydra.launcher.partion: .* did you mean hydra.launcher.partition"),
         (
             ["logger=wandb", "logger.wandb.entity=ghp_ABCDEFabcdef0123456789"],
-            r"entity=\[redacted\].*a secret would stand",
+            r"entity=\[redacted\].*the batch script would contain a secret",
         ),
     ],
     ids=["tasks", "nodes", "partition", "blank", "type", "key", "secret"],
