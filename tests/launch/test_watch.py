@@ -124,7 +124,8 @@ def test_a_job_of_a_cluster_is_in_the_state_of_its_task(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"array": "a"}', '{"array": "a", "index": "x", "log": "y"}'])
 def test_a_damaged_note_of_a_task(text: str, tmp_path: Path) -> None:
     (tmp_path / "slurm.json").write_text(text)
-    with pytest.raises(RunError, match=f"^{tmp_path}/slurm.json is damaged: expected array, index and log. If squeue shows no job of this run, delete it"):
+    says = "is damaged: expected array, index and log. If squeue shows no job of this run, delete it"
+    with pytest.raises(RunError, match=f"^{tmp_path}/slurm.json {says}$"):
         ArrayTask.noted_in(tmp_path)
     (found,) = look(tmp_path, Redactor(), Scheduler())
     assert found.state == "queued"
