@@ -419,7 +419,7 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
     assert not (tmp_path / "killed" / "summary.json").exists()
     (tmp_path / "pretrained.ckpt").unlink()
     said, resumed = finish("killed")
-    assert "going on from" in said
+    assert "resuming from" in said
     assert " taken" not in said
     for key in ("weights_sha256", "metrics", "init_from", "updates"):
         assert alone[key] == resumed[key], key

@@ -69,7 +69,7 @@ def test_fault_15_two_jobs_in_one_run_directory(
     first.kill()
     first.wait()
     third = job(tmp_path, *overrides)  # the lock died with its holder
-    assert third.until(lambda: "going on from" in third.text), third.text
+    assert third.until(lambda: "resuming from" in third.text), third.text
     check_within(5, seconds)
 
 

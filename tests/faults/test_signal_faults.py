@@ -214,7 +214,7 @@ class TestResume:
         (run.directory / "metrics.csv").write_bytes(b"\x00\xff\xfe")
         again = job(tmp_path, CLASSIFICATION, ema, "run_dir=run", "optimizer.lr=0.01")
         assert again.wait() == 0, again.text
-        assert f"going on from run/checkpoints/last.ckpt, after {step} updates" in again.text
+        assert f"resuming from run/checkpoints/last.ckpt, after {step} steps" in again.text
         assert f"the series begins after update {step}" in again.text
 
     def test_the_same_command_goes_on_with_what_it_began(
@@ -230,7 +230,7 @@ class TestResume:
         started.wait()
         again = job(tmp_path, *command)
         assert again.wait() == 0, again.text
-        assert "going on from run/checkpoints/step-" in again.text
+        assert "resuming from run/checkpoints/step-" in again.text
         third = job(tmp_path, *command)
         assert third.wait() == 0, third.text
         assert "nothing to do" in third.text

@@ -255,7 +255,9 @@ class TestMatches:
         config = with_parts(chosen(*overrides))
         reference = reference_of(config, overrides)
         assert reference is not None
-        refusal = r"^match=train_flops reference=full: 1 update would be .*expected a longer run$"
+        refusal = (
+            r"^match=train_flops reference=full: the closest solution is 1 step with .*expected a longer reference run$"
+        )
         with pytest.raises(ConfigError, match=refusal):
             find_match(config, reference, data_of(config), None)
 
@@ -296,20 +298,20 @@ class TestMatches:
 
 REFUSALS = {
     "match=params": "needs a reference: one of full, encoder_only, decoder_only",
-    "reference=full": "needs match=",
+    "reference=full": "reference=full needs match, one of params",
     "match=parms reference=full": "match=parms: expected one of .*; did you mean params",
     "match=params reference=ful": "reference=ful: expected full, .* did you mean full",
     "match=params reference=full task=image_text_matching data=drawn_digits model=two_encoders "
     "patches.num_channels=3": "reference=full: expected two_encoders, two_decoders, the directory",
     "match=params reference=encoder_only": "reference=encoder_only: task=translation on model=encoder_only: ",
-    "match=params reference=decoder_only model=full model.encoder.num_layers=3": "does not fit model=decoder_only",
-    "match=params reference=full model=decoder_only init_from=x": "init_from=x says what the network is",
-    "match=tokens reference=full model=decoder_only resume=x": "resume=x goes on with another run",
+    "match=params reference=decoder_only model=full model.encoder.num_layers=3": "this command does not work with it",
+    "match=params reference=full model=decoder_only init_from=x": "init_from=x defines the network",
+    "match=tokens reference=full model=decoder_only resume=x": "not supported with resume=x, which keeps that run",
     "match=train_flops reference=-3e12": "reference=-3.*: expected more than 0 FLOP",
-    "match=params reference={folder}/several": "holds several runs",
+    "match=params reference={folder}/several": "contains several runs",
     "match=params reference={folder}/several/other": "has task=classification, but this run has task=translation",
-    "match=params reference={folder}/several/same": "says params=None; expected more than 0",
-    "match=params reference={folder}/unfinished": "no run is finished there",
+    "match=params reference={folder}/several/same": "has params=None; expected more than 0",
+    "match=params reference={folder}/unfinished": "has no summary.json; expected the directory of a finished run",
 }
 
 
@@ -347,7 +349,7 @@ class TestRefusals:
         record: dict[str, Any] = {"task": "translation", "train_flops": 5.0}
         (tmp_path / "summary.json").write_text(json.dumps(record))
         config = chosen(f"reference={tmp_path}", "match=train_flops")
-        with pytest.raises(ConfigError, match="counts operations without those of the optimizer; train "):
+        with pytest.raises(ConfigError, match=r"do not include the optimizer\. Train "):
             reference_of(config, [])
         (tmp_path / "summary.json").write_text(json.dumps(record | {"train_flops_of": COUNTED}))
         reference = reference_of(config, [])
@@ -441,14 +443,14 @@ class TestCommands:
 
     def test_the_same_command_goes_on_and_then_does_nothing(self, answers: dict[str, Finished]) -> None:
         assert (answers["again"].returncode, answers["done"].returncode) == (0, 0), answers["again"].stderr
-        assert "going on from flops/checkpoints" in answers["again"].stderr
+        assert "resuming from flops/checkpoints" in answers["again"].stderr
         assert "match=train_flops: counting" not in answers["again"].stderr
         assert "nothing to do" in answers["done"].stdout
 
     def test_doctor_finds_the_same(self, folder: Path, answers: dict[str, Finished]) -> None:
         updates = record_of(folder / "flops")["match"]["chosen"]["trainer.max_steps"]
         assert f"match=train_flops reference=full: trainer.max_steps={updates} (was 60)" in answers["plan"].words
-        assert f"updates {updates:,} of 20 examples" in answers["plan"].words
+        assert f"steps {updates:,} of 20 examples" in answers["plan"].words
         assert "this is the reference, nothing is solved" in answers["sweep"].words
         tokens = f"{record_of(folder / 'run')['train_tokens']:,}"
         assert re.search(rf"match=tokens reference=run: .* tokens, .*{tokens}", answers["of a run"].words)
@@ -464,4 +466,6 @@ def test_what_was_reached_is_told_beside_the_goal(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
     match.warn_of(match.record(300.0))
     (record,) = caplog.records
-    assert re.fullmatch(r"match=params reference=full: in the end 300 .*, 50\.00 % more than 200", record.getMessage())
+    assert re.fullmatch(
+        r"match=params reference=full: the run used 300 .*, 50\.00 % more than 200", record.getMessage()
+    )

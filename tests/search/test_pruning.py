@@ -73,7 +73,7 @@ def test_without_the_search_a_pruned_run_goes_on_to_its_end(tmp_path: Path) -> N
     assert (run_dir / "pruned.json").exists()
     resumed = run("train", *TINY, "run_dir=run", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on from run/checkpoints/step-00000002.ckpt" in resumed.stderr + resumed.stdout
+    assert "resuming from run/checkpoints/step-00000002.ckpt" in resumed.stderr + resumed.stdout
     assert not (run_dir / "pruned.json").exists()
     straight = run("train", *TINY, "run_dir=straight", cwd=tmp_path)
     assert straight.returncode == 0, straight.stderr

@@ -66,5 +66,5 @@ def test_a_run_that_stays_stopped_says_so_before_it_reads_data(
     steps, same = finish("resumed", *patience(2), f"resume={stopped}")
     assert steps == 6
     assert "nothing to train" in caplog.text
-    assert "going on from" not in caplog.text
+    assert "resuming from" not in caplog.text
     assert all(torch.equal(same[name], tensor) for name, tensor in weights.items())

@@ -43,7 +43,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process.wait(60)
     finished = run(*COMMAND, cwd=folder)
     assert finished.returncode == 0, finished.stderr
-    assert "going on from" in finished.stderr
+    assert "resuming from" in finished.stderr
     return folder / RUN
 
 

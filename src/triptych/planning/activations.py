@@ -1,6 +1,5 @@
-"""How much autograd keeps of a forward pass on a GPU, as a formula, until a card has confirmed the measurement; of CPUs
-it is measured (``triptych.planning.peak_memory``).
-"""
+"""The memory that autograd needs for a forward pass on a GPU, as a formula. On CPUs it is measured instead
+(``triptych.planning.peak_memory``), until that is confirmed on a GPU."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -36,27 +35,27 @@ from triptych.nn.masks import Local
 from triptych.tasks.precision import Precision
 
 INDEX = 8
-"""Bytes of a token id."""
+"""Bytes per token ID."""
 KEEP_THEIR_RESULT = (ACTIVATIONS["relu"], torch.tanh)
-"""Activations whose derivative follows from what they return; of the others autograd keeps the argument."""
+"""Activations whose derivative follows from their output; for the others, autograd keeps the input."""
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 KNOWN = {
     *(Stack, Block, MultiHeadAttention, FeedForward, GatedFeedForward, PreNorm, PostNorm, LayerNorm, RMSNorm),
     *(Position, Learned, Sinusoidal, Rotary, Relative, Embedding, PatchEmbedding, Head),
     *(nn.Linear, nn.Embedding, nn.Dropout, nn.Identity, nn.ModuleList, *NORMS),
 }
-"""Modules that the formula knows, beside the network itself."""
+"""Modules that the formula supports, in addition to the network itself."""
 Kinds = Set[type[nn.Module]]
-"""Classes of the parts of a stack."""
+"""Classes of the modules in a stack."""
 
 
 class BatchBytes(NamedTuple):
-    """What a batch takes on a device besides weights and their gradients, in bytes.
+    """The memory of a batch on a device, in addition to weights and gradients, in bytes.
 
     Attributes:
-        copies: of the matrices in the type of the matrix products, under autocast.
-        activations: what autograd keeps.
-        logits: what the loss and its gradient need besides.
+        copies: copies of the weights in the compute type, under autocast.
+        activations: tensors that autograd keeps.
+        logits: further memory of the loss and its gradient.
     """
 
     copies: int
@@ -66,41 +65,37 @@ class BatchBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """The bytes that autograd keeps of one forward, embedding to loss, besides weights and their copies.
+    """The bytes that autograd keeps in one forward pass, from embedding to loss, without weights and their copies.
 
     For rows of s positions, width d, queries of all heads a = h e wide, keys g = h_kv e, feed-forward width f,
-    vocabulary V; w bytes a weight, c bytes a number of the matrix products (w; 2 under autocast). A number of a dropout
-    mask has 1 byte. Bytes a position:
+    vocabulary V; w bytes per weight, c bytes per number in matrix products (w; 2 under autocast), 1 byte per number in
+    a dropout mask. Bytes per position:
 
-    - What n matrices read, R(n): c d, or under autocast n c d, since it copies for each.
+    - The input of n matrices, R(n): c d, or under autocast n c d, since each gets a copy.
     - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4.
     - Self-attention: R(1) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
-      positions c (2 a + g) more (the queries and keys beside the values before they were turned; a copy of the result).
-      Within a window w, if s >= 4 b, b = max(w, 32): there are n = ceil(s / b) blocks of b queries and of u keys, u =
-      b + w in a decoder and b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys a position: R(1) +
-      c (2 x a + 2 y g + x u) + 4 x h, with rotary positions c (2 a + g) more, or with x > 1 c a.
-    - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(1) under autocast; else the
-      memory is kept once, for all layers.
+      positions c (2 a + g) more (queries and keys before rotation, and a copy of the result). With a window w, if
+      s >= 4 b, b = max(w, 32): there are n = ceil(s / b) blocks of b queries and of u keys, u = b + w in a decoder and
+      b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys per position: R(1) + c (2 x a + 2 y g +
+      x u) + 4 x h, with rotary positions c (2 a + g) more, or with x > 1 c a.
+    - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(1) under autocast; without
+      autocast the memory is kept once for all layers.
     - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout f
       more, and c f with relu that is not gated.
     - Each of the three is a residual: N + d, without dropout N.
-    - The id of a token 8, d with dropout; the last norm N; a head that pools R(1), a label 8, its log-probabilities
-      4 V; one that answers everywhere, a chunk at a time (see ``triptych.nn.kernels.cross_entropy``), 8 and
-      the gradient of what it reads, w d.
+    - Token ID 8, with dropout d more; last norm N. Head with pooling: R(1), label 8, log-probabilities 4 V. Head for
+      every position, in chunks (see ``triptych.nn.kernels.cross_entropy``): 8 and the gradient of its input, w d.
 
-    With activation checkpointing a block keeps what goes into it, w d; but the block that is computed anew is there as
-    a whole, with all that the others keep: the largest counts.
+    With activation checkpointing a block keeps its input, w d, and the largest block counts in full, because it is
+    recomputed while the others keep their inputs.
 
-    A window of a shorter text, or padding of a decoder, is a mask of c s^2 a layer; relative positions are one of
-    c h s^2, and of s^2 bytes in a decoder or a window; with padding, for each row. Relative positions keep their
-    buckets, 8 s^2 a stack.
+    A window with a short text, or padding in a decoder, needs a mask of c s^2 per layer; relative positions need one of
+    c h s^2, and s^2 bytes in a decoder or a window; with padding, for each row. Relative positions keep their buckets,
+    8 s^2 per stack.
 
     The method is that of Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
-    section 4.1. Its s b d (34 + 5 h s / d) a layer, without the second term, which a fused kernel does not keep, is
-    what stands here for two bytes, gelu, f = 4 d and dropout.
-
-    Attributes:
-        precision: of the training.
+    section 4.1. Its s b d (34 + 5 h s / d) per layer equals this formula with two bytes, gelu, f = 4 d and dropout,
+    without the second term, which a fused kernel does not keep.
     """
 
     precision: Precision
@@ -108,7 +103,7 @@ class Activations:
     def of_batch(
         self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False
     ) -> BatchBytes:
-        """All that a batch takes: copies for autocast, activations and logits. The arguments are those of a call."""
+        """The whole memory of a batch; see ``__call__`` for the arguments."""
         return BatchBytes(
             self.copies(network),
             self(network, rows, length, source, padded=padded),
@@ -116,14 +111,14 @@ class Activations:
         )
 
     def __call__(self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False) -> int:
-        """The bytes of a batch.
+        """The bytes of the activations.
 
         Args:
-            network: on any device.
-            rows: of the batch, on one device.
+            network: network on any device.
+            rows: rows of the batch per device.
             length: s of the only stack, or of the decoder.
             source: s of the encoder of the full model.
-            padded: whether these positions have a mask; those of ``source`` always have.
+            padded: whether these positions have a mask; those of ``source`` always have one.
         """
         *encoder, last = network.stacks
         total = rows * self._embedding(network, length)
@@ -175,40 +170,40 @@ class Activations:
             if isinstance(residual, Residual):
                 positions += self._norm(residual.norm, stack.d_model)
                 positions += self._dropped(residual.dropout.p, stack.d_model)
-        if local is None:  # else there are masks of the blocks of each row
+        if local is None:  # otherwise each row has masks of its blocks
             is_masked = (window is not None and window < length) or (stack.causal and padded)
             pairs = self._mask(block.self_attention, kinds, length, is_masked=is_masked, causal=stack.causal)
         return rows * (row + length * positions) + (rows if padded else 1) * pairs * length**2
 
     def _mask(self, attention: MultiHeadAttention, kinds: Kinds, length: int, *, is_masked: bool, causal: bool) -> int:
-        """Bytes of a mask for each pair of positions."""
+        """Bytes of a mask per pair of positions."""
         heads = attention.q.out_features // attention.head_dim
         if Relative in kinds:
             return self.precision.compute * heads + (is_masked or causal)
         return self.precision.compute * is_masked
 
     def _attention(self, attention: MultiHeadAttention, kinds: Kinds, length: int, local: Local | None) -> int:
-        """Bytes of a row."""
+        """Bytes per row."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
         queries, keys, mask = extent(length, local)
-        copied = length if Rotary in kinds or queries > length else 0  # the result, as the last matrix reads it
+        copied = length if Rotary in kinds or queries > length else 0  # input of the last matrix
         kept = c * ((2 * queries + copied) * a + 2 * keys * g + mask)
         statistics = self.precision.single * queries * a // attention.head_dim
         return length * self._projected(attention, kinds) + kept + statistics
 
     def _projected(self, attention: MultiHeadAttention, kinds: Kinds) -> int:
-        """Bytes of a position: what the matrices of self-attention read, and what of their product nothing reads."""
+        """Bytes per position: the input of the self-attention matrices, and the queries and keys before rotation."""
         turned = attention.q.out_features + attention.k.out_features if Rotary in kinds else 0
         return self._read(attention.q.in_features, 1) + self.precision.compute * turned
 
     def _cross_attention(self, attention: MultiHeadAttention, length: int, source: int) -> int:
-        """Bytes of a row, and of what is read from a row of the memory."""
+        """Bytes per row, including the keys and values of the memory."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
         position = self._read(attention.q.in_features, 1) + 2 * c * a + self.precision.single * a // attention.head_dim
         return length * position + source * (2 * c * g + self._copied(attention))
 
     def _copied(self, attention: MultiHeadAttention) -> int:
-        """Bytes that autocast copies for a position of the memory."""
+        """Bytes that autocast copies per position of the memory."""
         return self._read(attention.k.in_features, 1) * self.precision.is_mixed
 
     def _feed_forward(self, feed_forward: nn.Module, d: int) -> int:
@@ -216,14 +211,14 @@ class Activations:
         has_result = feed_forward.activation in KEEP_THEIR_RESULT
         is_gated, drops = isinstance(feed_forward, GatedFeedForward), feed_forward.dropout.p > 0
         kept = 1 if is_gated else 0 if has_result and not drops else 1
-        kept += 1  # what the last matrix reads
+        kept += 1  # input of the last matrix
         kept += (1 if has_result else 2) if is_gated else 0
         f = feed_forward.up.out_features
         hidden = kept * f * self.precision.compute + self._dropped(feed_forward.dropout.p, f)
         return self._read(d, 2 if is_gated else 1) + hidden
 
     def _head(self, head: Head) -> int:
-        """Bytes of each answer."""
+        """Bytes per output."""
         d, c = head.output.in_features, self.precision.compute
         total = INDEX + self._dropped(head.dropout.p, d)
         if head.dense is not None:
@@ -241,42 +236,28 @@ class Activations:
         return self.precision.compute * d * (matrices if self.precision.is_mixed else min(matrices, 1))
 
     def _dropped(self, probability: float, width: int) -> int:
-        """The mask of dropout."""
+        """Bytes of a dropout mask."""
         return width if probability > 0 else 0
 
     def logits(self, head: Head, rows: int, length: int) -> int:
-        """What the loss and its gradient need besides.
-
-        Args:
-            rows: of the batch, on one device.
-            length: of each.
-        """
+        """Further memory of the loss and its gradient."""
         num_outputs, single = head.output.out_features, self.precision.single
-        if head.pool != "none":  # the gradient of the log-probabilities, and that of the logits made from it
+        if head.pool != "none":  # gradients of the log-probabilities and of the logits
             return 2 * single * rows * num_outputs
-        # of a chunk, with their log-probabilities, and the copy in float32 that these are made of; sums of the weight's
-        # gradient
+        # one chunk: logits, log-probabilities and their float32 input; plus the sum of the weight gradients
         answers = min(rows * length, rows_at_once(num_outputs, on_gpu=True))
         sums = (single - self.precision.weight) * head.output.in_features * num_outputs
         copied = single if self.precision.products == torch.bfloat16 else 0
         return (self.precision.compute + single + copied) * answers * num_outputs + sums
 
     def copies(self, network: Network) -> int:
-        """Of the matrices in the type of the matrix products, under autocast.
-
-        Args:
-            network: on any device.
-        """
+        """Bytes of the copies of the weights in the compute type, under autocast."""
         matrices = {m.weight for m in network.modules() if isinstance(m, nn.Linear)}
         return sum(m.numel() for m in matrices) * self.precision.compute if self.precision.is_mixed else 0
 
 
 def unknown_parts(network: Network) -> list[str]:
-    """The names of the classes in a network that the formula does not know, and of the options.
-
-    Args:
-        network: on any device.
-    """
+    """The names of classes and options in a network that the formula does not support."""
     unknown = {type(part).__qualname__ for part in network.modules() if type(part) not in KNOWN}
     attentions = [part for part in network.modules() if isinstance(part, MultiHeadAttention)]
     if any(not isinstance(attention.q_norm, nn.Identity) for attention in attentions):
@@ -295,11 +276,11 @@ def unknown_parts(network: Network) -> list[str]:
 
 
 def extent(length: int, local: Local | None) -> tuple[int, int, int]:
-    """Queries and keys that attention reads of a row, and the pairs of its masks.
+    """The queries, keys and masked pairs of attention per row.
 
     Args:
-        length: of the row.
-        local: the blocks of a window; None: all at once.
+        length: length of the row.
+        local: blocks of a window; None: full attention.
     """
     if local is None:
         return length, length, 0

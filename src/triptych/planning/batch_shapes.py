@@ -1,4 +1,4 @@
-"""What the data say of a training: its first updates, laid out as the training will see them."""
+"""The batches of the first steps of a run, formed from its data as in training."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 from collections import Counter
@@ -36,24 +36,24 @@ from triptych.nn import PatchEmbedding
 from triptych.training.callbacks.cost_log import shape_of
 
 READ_BYTES = 10 * 2**20
-"""The most bytes of files that are read to see how long their texts are."""
+"""Maximum size of the files that are read to measure their texts."""
 SAMPLE = 4000
-"""Training examples that are laid out to see how long they are."""
+"""Number of training examples to encode."""
 UPDATES = 8
-"""Updates of these whose batches are looked at."""
+"""Number of steps to form from them."""
 ASSUMED_CHARACTERS, ASSUMED_WORDS, ASSUMED_CLASSES = 256, 32_000, 2
 ASSUMED_FACTS = CorpusFacts(labels=("0", "1"), tag_labels=("0", "1"))
-"""Of data that were not read."""
+"""Assumed for data that were not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The share of one process in an update.
+    """The batches of one process in one step.
 
     Attributes:
-        shapes: its batches, and how many there are of each.
-        tokens: real ones.
-        unanswered: positions that the head is not asked about.
+        shapes: number of batches by shape.
+        tokens: number of non-padding tokens.
+        unanswered: number of positions without an output projection.
     """
 
     shapes: Mapping[BatchShape, int]
@@ -63,18 +63,17 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class BatchEstimate:
-    """What the data say of a training.
+    """The estimated batches of a run.
 
     Attributes:
-        config: with vocabulary and outputs filled in.
-        updates: the first ones, of one process.
-        world_size: processes that train together.
-        rows: of a batch, over all processes; of batch.tokens, those of the one with the most positions.
-        longest: the most positions of a batch, and of its source.
-        documents: of the packed batch with the most positions, their lengths, and those of their sources; None:
-            nothing is packed.
-        assumptions: what is not known before the data are read.
-        sample: examples that the updates were laid out of; None: no data were read, or windows of a long text.
+        config: configuration with vocabulary and outputs filled in.
+        updates: the first steps of one process.
+        world_size: number of processes.
+        rows: rows per batch over all processes; with batch.tokens, those of the batch with the most positions.
+        longest: maximum number of positions per row of a batch and of its source.
+        documents: lengths of the documents and their sources in the largest packed batch; None: no packing.
+        assumptions: assumptions about data that were not read.
+        sample: number of encoded examples; None: no data were read, or windows of a long text.
     """
 
     config: DictConfig
@@ -88,27 +87,27 @@ class BatchEstimate:
 
     @property
     def shapes(self) -> Counter[BatchShape]:
-        """The batches of all these updates, and how many there are of each."""
+        """The number of batches by shape, in all these steps."""
         return sum((Counter(update.shapes) for update in self.updates), Counter())
 
     @property
     def num_updates(self) -> int:
-        """How many updates were looked at."""
+        """The number of steps."""
         return len(self.updates)
 
     @property
     def unanswered(self) -> int:
-        """Positions of their batches that the head is not asked about."""
+        """The number of positions without an output projection, in all these steps."""
         return sum(update.unanswered for update in self.updates)
 
     @property
     def tokens(self) -> float:
-        """Real tokens of an update, over all processes, in the mean."""
+        """The mean number of non-padding tokens per step, over all processes."""
         return self.world_size * sum(update.tokens for update in self.updates) / self.num_updates
 
 
 class ReadData:
-    """Data that were read."""
+    """Estimates batches from data that were read."""
 
     def __init__(self, splits: Splits, facts: CorpusFacts, tokenizer: Tokenizer, world_size: int) -> None:
         self.splits, self.facts, self.tokenizer, self.world_size = splits, facts, tokenizer, world_size
@@ -120,11 +119,7 @@ class ReadData:
         return config
 
     def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
-        """Lays the first updates out.
-
-        Args:
-            sample: of a training split of more examples, only so many are laid out, from its beginning.
-        """
+        """Forms the first steps, from at most the first ``sample`` training examples."""
         config, train = self.complete(config), self.splits.train
         settings, network = RunSettings.of(config), check_network(config)
         task = make_task(settings, self.tokenizer, self.facts, network)
@@ -154,7 +149,7 @@ class ReadData:
             rows, *longest = max(shapes)[0], embedding.length, 0
         elif config.batch.tokens is None:
             rows, *longest = (max(shape[i] for shape in shapes) for i in range(3))
-        else:  # the more rows, the shorter they are
+        else:  # batches with more rows have shorter ones
             rows, *longest = max(shapes, key=lambda shape: shape[0] * sum(shape[1:]))
         length, source = longest
         count = None if isinstance(encoded, TrainingWindows) else len(encoded.sizes)
@@ -164,26 +159,21 @@ class ReadData:
 
 
 class UnreadData:
-    """Data of which nothing is known but what the configuration says.
+    """Estimates batches from the configuration alone.
 
     Args:
-        tokenizer: of the run that goes on; None: the configured one, which has read nothing yet.
+        tokenizer: tokenizer of the resumed run; None: the configured one, not yet trained.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, world_size: int) -> None:
         self.tokenizer, self.world_size = tokenizer, world_size
 
     def complete(self, config: DictConfig) -> DictConfig:
-        """The configuration with vocabulary and outputs filled in, by assumption if need be."""
+        """The configuration with vocabulary and outputs filled in, with assumptions if needed."""
         return self._completed(config)[0]
 
     def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
-        """One update, as large as it can be.
-
-        Args:
-            sample: of no use here.
-            num_updates: of no use here: all are taken to be alike.
-        """
+        """One step of maximum size; the arguments are ignored."""
         config, assumptions = self._completed(config)
         length = config.shape.max_length
         is_full = target_of(config, "model").architecture == "full"
@@ -197,7 +187,7 @@ class UnreadData:
             if OmegaConf.select(config, "model.source_embedding.image_size") is not None:
                 longest = (length, 1 + count_patches(config))
             assumptions.append(
-                f"every text as long as shape.max_length={length}, so tokens, operations and time are upper bounds"
+                f"every text as long as shape.max_length={length}, so tokens, FLOPs and time are upper bounds"
             )
         size = config.batch.size or max(1, config.batch.tokens // sum(longest))
         rows = -(-size // parts)
@@ -207,7 +197,7 @@ class UnreadData:
         return BatchEstimate(config, [update], self.world_size, rows, longest, documents, assumptions=assumptions)
 
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
-        """The same, and what is assumed."""
+        """The completed configuration, and the assumptions."""
         config, num_outputs = config.copy(), config.model.head.num_outputs
         vocab_size, assumptions = self._vocab_size(config)
         complete_config(config, vocab_size, ASSUMED_FACTS)
@@ -215,11 +205,11 @@ class UnreadData:
             assumptions = []
         has_classes = num_outputs is None and not target_of(config, "task").predicts_tokens
         if has_classes and config.model.head.num_outputs == ASSUMED_CLASSES:
-            assumptions.append(f"{ASSUMED_CLASSES} classes; the data say how many there are")
+            assumptions.append(f"{ASSUMED_CLASSES} classes; the data define the real number")
         return config, assumptions
 
     def _vocab_size(self, config: DictConfig) -> tuple[int, list[str]]:
-        """Of a tokenizer that no text has been read for, and what is assumed about it."""
+        """The vocabulary size of an untrained tokenizer, and the assumptions about it."""
         if config.shape.vocab_size is not None:
             return config.shape.vocab_size, []
         if self.tokenizer is not None:
@@ -239,11 +229,11 @@ Data = ReadData | UnreadData
 
 
 def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Data:
-    """Reads the data as far as that is cheap: corpora that are made (they have no folder and no name), and small files
-    of lines or rows; of others, which may be missing, nothing.
+    """Reads the data if that is cheap: generated corpora (without a folder or name) and small files of lines or rows.
+    Other data are not read; they may be missing.
 
     Args:
-        tokenizer: of the run that goes on; None: the configured one.
+        tokenizer: tokenizer of the resumed run; None: the configured one.
     """
     if {"dir", "name"} & set(config.data) and not has_small_files(config):
         return UnreadData(tokenizer, world_size)
@@ -252,7 +242,8 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
 
 
 def has_small_files(config: DictConfig) -> bool:
-    """Whether the corpus is a few files of lines or rows, which are all there. (Windows of a long text are alike.)"""
+    """Whether the corpus consists of small files of lines or rows that all exist. (A long text need not be read, since
+    its windows have equal length.)"""
     facts = getattr(target_of(config, "data"), "facts", None)
     if "dir" not in config.data or (isinstance(facts, CorpusFacts) and facts.is_stream):
         return False
@@ -266,7 +257,7 @@ def has_small_files(config: DictConfig) -> bool:
 
 
 def texts_in(value: Any) -> list[str]:
-    """The texts of a setting that may be one, or have some."""
+    """All texts in a setting: the setting itself, or those in a list or mapping."""
     if isinstance(value, dict | list):
         return [text for part in (value.values() if isinstance(value, dict) else value) for text in texts_in(part)]
     return [value] if isinstance(value, str) else []

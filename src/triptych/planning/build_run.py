@@ -1,4 +1,4 @@
-"""What a plan is built into: a task with its network, its data, and the trainer."""
+"""Builds a run from a plan: the task with its network, the data and the trainer."""
 
 import json
 import logging
@@ -36,14 +36,14 @@ log = logging.getLogger("triptych")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A training that can begin.
+    """A run that is ready to train.
 
     Attributes:
-        module: trains the task.
-        data: its batches.
-        cost_log: what the training has cost so far.
-        loggers: of the trainer.
-        rank: of this process.
+        module: LightningModule of the task.
+        data: batches.
+        cost_log: callback that measures the cost of the training.
+        loggers: loggers of the trainer.
+        rank: rank of this process.
     """
 
     plan: Plan
@@ -56,28 +56,28 @@ class Run:
 
     @property
     def task(self) -> Task:
-        """What is trained."""
+        """The task of the module."""
         return self.module.task
 
     @property
     def settings(self) -> RunSettings:
-        """Those of the plan."""
+        """The settings of the plan."""
         return self.plan.settings
 
     @property
     def run_dir(self) -> Path:
-        """Where it writes."""
+        """The run directory."""
         return self.plan.settings.run_dir
 
 
 def build_run(plan: Plan, place: Place) -> Run:
-    """Builds everything that a training needs."""
+    """Builds everything for training."""
     keep_freed_memory()
     settings = plan.settings
     with refusing():
         task = make_task(settings, plan.data.tokenizer, plan.data.facts)
         if full_precision(settings.trainer.precision) == "64-true":
-            task.network.double()  # before Lightning, which loads a checkpoint first, and so would round it to float32
+            task.network.double()  # Lightning would do it after loading a checkpoint, which would round that to float32
         new_weights = plan.origin.give(task) if plan.earlier is None and isinstance(plan.origin, Pretrained) else ()
         module = make_module(
             settings, task, has_one_shape=has_one_shape(task, plan.data.splits.train), new_weights=new_weights
@@ -85,7 +85,7 @@ def build_run(plan: Plan, place: Place) -> Run:
         if plan.earlier is not None:
             plan.earlier.check_network(module)
         data = make_data_module(settings, task, plan.data.splits)
-        data.train_dataloader()  # refuses a batch size that cannot be split
+        data.train_dataloader()  # checks that the batch size can be split
         assert module.make_optimizer is not None
         cost_log = CostLog(without_values(task.network), module.make_optimizer)
     task.warn_of_scripts(plan.data.splits.test)
@@ -114,7 +114,7 @@ def build_run(plan: Plan, place: Place) -> Run:
 
 
 def begin_directory(run: Run) -> None:
-    """Writes what is known of a run before its first update, once nothing of the user's can be wrong any more."""
+    """Writes the files of a run that are known before its first step, after all checks of user input."""
     plan, task, tokenizer = run.plan, run.task, run.plan.data.tokenizer
     files = RunDirectory(run.run_dir)
     if run.rank == 0:
@@ -133,8 +133,8 @@ def begin_directory(run: Run) -> None:
         plan.model,
         f"{parameters:,}",
         f"{tokenizer.vocab_size} tokens in the vocabulary" if task.has_tokens else "images in patches",
-        counted(plan.settings.trainer.max_steps, "update"),
+        counted(plan.settings.trainer.max_steps, "step"),
         run.run_dir,
     )
     if plan.earlier is not None and plan.earlier.early_stop is None:
-        log.warning("going on from %s, after %s", plan.earlier.path, counted(plan.earlier.step, "update"))
+        log.warning("resuming from %s, after %s", plan.earlier.path, counted(plan.earlier.step, "step"))

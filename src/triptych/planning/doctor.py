@@ -1,5 +1,5 @@
-"""``triptych doctor``: what a training would be, and what would stop it, without training."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""``triptych doctor``: the plan of a run and the errors that would stop it, without training."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import os
 from collections.abc import Sequence
@@ -37,15 +37,15 @@ from triptych.training import FSDP
 from triptych.training.resume import Earlier, is_finished
 
 HARMLESS = {"accelerator", "validation", "files"}
-"""What may be wrong with a training that can be planned nevertheless."""
+"""Checks that may fail without preventing a plan."""
 
 
 def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
-    """Prints the forecast of a training and what is wrong with it, all at once. Trains and submits nothing.
+    """Prints the forecast of a run and all errors and warnings. Trains and submits nothing.
 
     Args:
-        config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
-        sweep: overrides of the jobs of a sweep; the first that is not done is looked at.
+        config: composed by Hydra from conf/doctor.yaml.
+        sweep: overrides of each job of a sweep; the first unfinished job is checked.
     """
     command, place = this_command(), find_place()
     if place.rank:
@@ -78,7 +78,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         findings.look("parts", lambda: check_own_parts(config), lambda own: named(", ".join(own)) if own else None)
     can_be_planned = {error.name for error in findings.errors} <= HARMLESS
     if on_cluster:
-        said = "one array, whose script is below"
+        said = "one array; its script is shown below"
         script = findings.look("SLURM", lambda: batch_script(config, jobs), lambda text: said if text else "no jobs")
     if "SLURM_JOB_ID" in os.environ and not elsewhere:
         findings.look("allocation", lambda: check_allocation(config, count))
@@ -105,45 +105,45 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if script:
         print(chosen.redact(script))
     if findings.errors:
-        raise ConfigError(f"{counted(len(findings.errors), 'error')}: nothing would be trained")
+        raise ConfigError(f"{counted(len(findings.errors), 'error')}: this run would fail")
 
 
 def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
-    """Solves what a training would solve, and puts it into the configuration; a measurement is left to the training."""
+    """Solves the match and applies it to the configuration, except for wall_time, which a run measures."""
     if config.match == "wall_time":
-        return "match=wall_time is measured when the training begins; the plan is that of trainer.max_steps as it is"
+        return "match=wall_time is measured when the run starts; the plan uses the configured trainer.max_steps"
     found = solve(config, reference, data, None)
     found.apply(config)
     return found
 
 
 def about(estimate: BatchEstimate) -> str:
-    """What is to be said of the data."""
+    """Describes the data."""
     if estimate.sample is not None:
         return (
-            f"about {estimate.tokens:,.0f} tokens an update, at most {max(estimate.longest)} in a row, by "
-            f"{counted(estimate.num_updates, 'update')} laid out from {counted(estimate.sample, 'example')}"
+            f"about {estimate.tokens:,.0f} tokens per step, at most {max(estimate.longest)} per row, from "
+            f"{counted(estimate.num_updates, 'step')} of {counted(estimate.sample, 'example')}"
         )
     if not estimate.assumptions:
-        return f"{estimate.tokens:,.0f} tokens an update, at most {estimate.longest[0]} in a row"
+        return f"{estimate.tokens:,.0f} tokens per step, at most {estimate.longest[0]} per row"
     return "not read; the plan assumes " + ", and ".join(estimate.assumptions)
 
 
 def first_to_do(jobs: Sequence[Job]) -> int:
-    """The place of the first job that is not done; of the first of all if there is none."""
+    """The index of the first unfinished job; 0 if all are finished."""
     return next((i for i, job in enumerate(jobs) if not job.is_done), 0)
 
 
 def progress(jobs: Sequence[Job]) -> str | None:
-    """How far a sweep is, and which of its jobs is looked at; None: it is no sweep."""
+    """The progress of a sweep, and the job that is checked; None: not a sweep."""
     if not jobs:
         return None
     done = sum(job.is_done for job in jobs)
-    return f"{done} of {len(jobs)} done; this is {' '.join(jobs[first_to_do(jobs)].overrides)}"
+    return f"{done} of {len(jobs)} done; this plan is for {' '.join(jobs[first_to_do(jobs)].overrides)}"
 
 
 def processes_of(config: DictConfig) -> int:
-    """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has."""
+    """``trainer.devices`` times ``trainer.num_nodes``; auto means all devices of this computer."""
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     there = 1 if config.trainer.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
     each = count_devices(devices, there)
@@ -153,18 +153,18 @@ def processes_of(config: DictConfig) -> int:
 
 
 def is_sharded(config: DictConfig) -> bool:
-    """Whether each process has a share of the weights."""
+    """Whether FSDP shards the weights."""
     return not isinstance(config.trainer.strategy, str) and issubclass(target_of(config, "trainer.strategy"), FSDP)
 
 
 def resumption(chosen: Chosen) -> tuple[str, Earlier | None]:
-    """What the same command would do with what is in run_dir, and the checkpoint that it would go on from."""
+    """Describes what train would do with the contents of run_dir, and the checkpoint that it would resume from."""
     if is_finished(chosen.config, chosen.plain):
-        return "finished already: train would do nothing", None
+        return "already finished: train would do nothing", None
     earlier = find_earlier(chosen)
     if earlier is None:
-        return "begins with update 1", None
+        return "starts at step 1", None
     if earlier.early_stop is not None:
         return earlier.early_stop, earlier
     updates = chosen.config.trainer.max_steps
-    return f"goes on after update {earlier.step:,} of {updates:,}, from {earlier.path}", earlier
+    return f"resumes after step {earlier.step:,} of {updates:,}, from {earlier.path}", earlier

@@ -1,5 +1,5 @@
-"""What would stop a training, or surprise its user: each thing that is looked at becomes a line."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""The checks of the doctor: each becomes one line of its table."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import logging
 import math
@@ -30,7 +30,7 @@ from triptych.training.strategies import check_place, check_split
 log = logging.getLogger("triptych")
 
 CHECKED_WIDTH = 256
-"""Of all heads together where a part is checked, about: so the check takes less than a second."""
+"""Approximate width of all heads in the check of a part, which then takes less than a second."""
 
 T = TypeVar("T")
 
@@ -39,12 +39,12 @@ Level = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of a check.
 
     Attributes:
-        name: of it.
-        level: whether it is in order.
-        text: what was found; empty: nothing worth a word.
+        name: name of the check.
+        level: ok, warning or error.
+        text: description; empty: nothing to report.
     """
 
     name: str
@@ -53,23 +53,23 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """All that was looked at, in order."""
+    """The results of all checks, in order."""
 
     @property
     def errors(self) -> list[Finding]:
-        """What must not be so."""
+        """The results that are errors."""
         return [finding for finding in self if finding.level == "error"]
 
     def look(
         self, name: str, check: Callable[[], T], say: Callable[[T], str | None] = str, *, worst: Level = "error"
     ) -> T | None:
-        """Looks at one more thing: what it raises is an error, what it logs a warning, and what it returns is fine.
+        """Runs a check. An exception becomes an error, a logged warning a warning, and the result an ok.
 
         Args:
-            say: what to say of what it returned; None: no line at all.
+            say: describes the result; None: no line.
 
         Returns:
-            What it returned; None after an error.
+            The result of the check; None after an error.
         """
         said: list[str] = []
         result = None
@@ -85,7 +85,7 @@ class Findings(list[Finding]):
                 texts, level = [f"{error.filename}: {error.strerror}"], worst
         self += [Finding(name, "warning", warning) for warning in said]
         for text in texts:
-            is_known = level != "ok" and text in [finding.text for finding in self]  # one mistake may break several
+            is_known = level != "ok" and text in [finding.text for finding in self]  # one error may fail several checks
             is_warned_of = level == "ok" and any(warning.startswith(text or "") for warning in said)
             if text is not None and not is_known and not is_warned_of:
                 self.append(Finding(name, level, text))
@@ -94,7 +94,7 @@ class Findings(list[Finding]):
 
 @contextmanager
 def listening(said: list[str]) -> Iterator[None]:
-    """Collects the warnings of our logger, which are then said nowhere else."""
+    """Collects the warnings of the logger instead of printing them."""
     logger, handler = logging.getLogger("triptych"), logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
@@ -107,18 +107,20 @@ def listening(said: list[str]) -> Iterator[None]:
 
 
 def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bool) -> str:
-    """Whether the processes can be started, each has a device, and an update can be dealt out to them.
+    """Checks that the processes can be started, that each has a device, and that a step can be split among them.
 
     Args:
-        count: processes that train together.
-        elsewhere: whether another machine is meant; then its devices are not looked for here.
+        count: number of processes.
+        elsewhere: whether the run is meant for another computer; then devices are not checked.
     """
     check_trainer(config)
     if elsewhere:
         check_split(config, count)
         if config.trainer.devices in ("auto", -1, "-1"):
             log.warning(
-                "trainer.devices=%s is as many as that machine has; counted as %s here", config.trainer.devices, count
+                "trainer.devices=%s means all devices of that computer; this plan uses %s",
+                config.trainer.devices,
+                count,
             )
     else:
         check_place(config, place)
@@ -126,16 +128,12 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     tokens = config.batch.tokens
     batches = counted(size // parts, "example") if size is not None else f"about {counted(tokens // parts, 'token')}"
     nodes = config.trainer.num_nodes
-    on = f" on {nodes} machines" if nodes > 1 else ""
+    on = f" on {nodes} nodes" if nodes > 1 else ""
     return f"{counted(count, 'process')}{on}, batches of {batches} each"
 
 
 def check_allocation(config: DictConfig, count: int) -> str:
-    """Whether the job of SLURM that this runs in has the nodes, tasks and GPUs that the configuration wants.
-
-    Args:
-        count: processes that train together.
-    """
+    """Checks that the current SLURM job has the nodes, tasks and GPUs for ``count`` processes."""
     env, nodes = os.environ, config.trainer.num_nodes
     job = f"job {env['SLURM_JOB_ID']}"
     given = int(env.get("SLURM_NNODES", "1"))
@@ -144,17 +142,19 @@ def check_allocation(config: DictConfig, count: int) -> str:
     each = count // nodes
     tasks = env.get("SLURM_NTASKS_PER_NODE")
     if nodes > 1 and tasks is None:
-        raise ConfigError(f"{job} does not say how many tasks a node has; expected sbatch --ntasks-per-node={each}")
-    if tasks is not None and int(tasks) not in ((each,) if nodes > 1 else (1, each)):  # one task starts the others
+        raise ConfigError(f"{job} has no number of tasks per node; expected sbatch --ntasks-per-node={each}")
+    if tasks is not None and int(tasks) not in ((each,) if nodes > 1 else (1, each)):  # a single task starts the others
         raise ConfigError(
-            f"trainer.devices={config.trainer.devices}, but {job} has {tasks} tasks on each node; expected sbatch "
+            f"trainer.devices={config.trainer.devices}, but {job} has {tasks} tasks per node; expected sbatch "
             f"--ntasks-per-node={each}"
         )
     gpus = env.get("SLURM_GPUS_ON_NODE")
     if config.trainer.accelerator != "cpu" and gpus is not None and int(gpus) < each:
-        raise ConfigError(f"trainer.devices={config.trainer.devices}, but {job} has {gpus} GPUs on a node")
-    on_each = f"{counted(int(tasks or 1), 'task')} on each"
-    return f"{job}: {counted(given, 'node')}, {on_each}, {counted(int(gpus), 'GPU') if gpus else 'no GPUs'} on this one"
+        raise ConfigError(f"trainer.devices={config.trainer.devices}, but {job} has {gpus} GPUs per node")
+    on_each = f"{counted(int(tasks or 1), 'task')} per node"
+    return (
+        f"{job}: {counted(given, 'node')}, {on_each}, {counted(int(gpus), 'GPU') if gpus else 'no GPUs'} on this node"
+    )
 
 
 def check_run_dir(run_dir: Path) -> str:
@@ -193,7 +193,7 @@ def check_own_parts(config: DictConfig) -> list[str]:
 
 
 def check_disk(config: DictConfig, forecast: Forecast) -> str:
-    """Whether the checkpoints fit: those that are kept, the best, and one that is being written."""
+    """Checks that the disk has space for the checkpoints: the kept ones, the best one, and one being written."""
     whole = forecast.memory.ddp(1, 1)
     checkpoint = whole.weights + whole.optimizer + whole.average
     count = config.callbacks.checkpoints.keep + 2
@@ -202,27 +202,27 @@ def check_disk(config: DictConfig, forecast: Forecast) -> str:
     text = f"{size(needed)} for {checkpoints} and the weights; {size(free)} are free"
     if needed > free:
         raise ConfigError(
-            f"{text}; callbacks.checkpoints.keep={config.callbacks.checkpoints.keep} says how many are kept"
+            f"{text}. Lower callbacks.checkpoints.keep={config.callbacks.checkpoints.keep} to keep fewer checkpoints"
         )
     return text
 
 
 def check_wandb(config: DictConfig) -> str | None:
-    """Where Weights & Biases writes; None: a warning says that it needs a key. The key itself is not looked at."""
+    """Describes the mode of Weights & Biases; None: a warning reports a missing key. The key itself is not checked."""
     if "wandb" not in config.logger:
         return "not used"
     mode = os.environ.get("WANDB_MODE", "online")
     if config.logger.wandb.offline or mode != "online":
-        return "offline: files in run_dir, for `wandb sync`" if mode != "disabled" else "WANDB_MODE=disabled: nothing"
+        return "offline: files in run_dir, for `wandb sync`" if mode != "disabled" else "disabled by WANDB_MODE"
     host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2].partition("/")[0]
     if not os.environ.get("WANDB_API_KEY") and not has_login(host):
-        log.warning("online, but there is no key (`wandb login`, or WANDB_API_KEY): the run would be logged offline")
+        log.warning("no API key: the run would be logged offline. Run `wandb login`, or set WANDB_API_KEY")
         return None
     return f"online at {host}"
 
 
 def has_login(host: str) -> bool:
-    """Whether the file of logins knows this host."""
+    """Whether .netrc has a login for this host."""
     try:
         return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
     except (OSError, netrc.NetrcParseError):
@@ -230,7 +230,7 @@ def has_login(host: str) -> bool:
 
 
 def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
-    """Whether the training fits.
+    """Checks that the run fits into memory.
 
     Args:
         sharded: whether FSDP is configured.
@@ -241,10 +241,12 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     sharing = 1 if device.is_gpu else forecast.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"
     if sharing * footprint.state > device.memory:
-        raise ConfigError(f"{text}; weights, gradients and optimizer alone are {size(sharing * footprint.state)}")
+        raise ConfigError(
+            f"{text}; weights, gradients and optimizer state alone need {size(sharing * footprint.state)}"
+        )
     if sharing * footprint.total > USABLE * device.memory:
         log.warning(
-            "%s, of which %.0f %% are counted on: raise trainer.accumulate_grad_batches, or lower batch.%s",
+            "%s, of which %.0f %% are usable: raise trainer.accumulate_grad_batches, or lower batch.%s",
             text,
             100 * USABLE,
             "size" if config.batch.tokens is None else "tokens",
@@ -253,7 +255,7 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
 
 
 def check_precision(config: DictConfig, device: Device) -> str | None:
-    """The precision; None: a warning says that the device does not compute in it."""
+    """The precision; None: a warning reports that the device does not support it."""
     if "bf16" in precision_of(config) and not device.has_bf16:
         log.warning(
             "trainer.precision=%s: %s has no bf16; expected 16-mixed with optimizer.fused=false",
@@ -265,7 +267,7 @@ def check_precision(config: DictConfig, device: Device) -> str | None:
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes with a unit."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = min(int(math.log(max(count, 1), 1024)), len(units) - 1)
     value = count / 1024**power

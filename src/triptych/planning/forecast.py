@@ -1,4 +1,4 @@
-"""The doctor's forecast of a training: its network, its memory, its operations and its time."""
+"""The doctor's forecast of a run: network, memory, FLOPs and time."""
 
 import time
 from collections.abc import Callable
@@ -23,28 +23,28 @@ from triptych.tasks.precision import PRECISIONS, Precision
 from triptych.training.optimizers import ScheduleFreeAdamW, optimizer_flops
 
 UTILISATION = 0.3
-"""Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by
-Chowdhery et al. 2022, table 3; small networks reach much less."""
+"""Assumed fraction of a GPU's peak. Published runs reached 0.21 (GPT-3) to 0.46 (PaLM; Chowdhery et al. 2022, table
+3); small networks reach much less."""
 TRIED_ON_CPU, TRIED_ON_GPU = 3e11, 1e13
-"""The most operations of a batch that is tried out here."""
+"""Maximum FLOPs of a batch that is timed."""
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 0.3, 5.0
-"""How long trying out takes."""
+"""Minimum and maximum duration of the timing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a training will be. (What a run has decided is its ``Plan``, in ``triptych.planning.prepare``.)
+    """The forecast of a run. (The decided settings of a run are its ``Plan``, in ``triptych.planning.prepare``.)
 
     Attributes:
-        network: on the meta device.
-        estimate: of the data.
-        memory: by number of processes, on the device that was asked about.
-        memory_on_gpus: the same on GPUs.
-        precision: of the training.
-        world_size: processes that train together.
-        flops: operations of the whole training, over all processes, with the optimizer's.
-        flops_of_step: those of a step of the optimizer, which each process computes.
-        recomputed: operations that are done once more, since the backward pass computes blocks anew, over ``flops``.
+        network: network on the meta device.
+        estimate: estimated batches.
+        memory: memory on the chosen device.
+        memory_on_gpus: memory on GPUs.
+        precision: precision of the run.
+        world_size: number of processes.
+        flops: FLOPs of the whole run over all processes, including the optimizer.
+        flops_of_step: FLOPs of the optimizer per step, which each process computes.
+        recomputed: FLOPs of recomputed activations, as a fraction of ``flops``.
     """
 
     network: Network
@@ -59,15 +59,18 @@ class Forecast:
 
     @property
     def flops_of_update(self) -> float:
-        """Operations of one update, over all processes."""
+        """FLOPs per step, over all processes."""
         return self.flops / int(self.estimate.config.trainer.max_steps)
 
 
 def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> Forecast:
-    """The forecast of a training."""
+    """Makes the forecast of a run."""
     config = estimate.config
     if precision_of(config) not in PRECISIONS:
-        raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")
+        raise ConfigError(
+            f"trainer.precision={config.trainer.precision}: not supported by the plan; "
+            f"expected one of {', '.join(PRECISIONS)}"
+        )
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
     flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unanswered).values())
@@ -96,11 +99,11 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
 def batch_bytes(
     network: Network, precision: Precision, estimate: BatchEstimate, rows: int, *, on_gpu: bool
 ) -> BatchBytes:
-    """What the longest batch takes on one device: measured, but on GPUs by the formula, where it knows all parts.
+    """The memory of the longest batch on one device: by the formula on GPUs if it supports all parts, else measured.
 
     Args:
-        network: on the meta device, in the type of its weights.
-        rows: of the batch, on one device.
+        network: network on the meta device, in the type of its weights.
+        rows: rows of the batch per device.
     """
     if on_gpu and not unknown_parts(network) and not is_prefixed(network):
         return Activations(precision).of_batch(network, rows, *estimate.longest, padded=is_masked(network))
@@ -110,12 +113,8 @@ def batch_bytes(
 
 
 def recomputed_share(network: Network, shape: BatchShape) -> float:
-    """Operations that are done once more, since the backward pass computes blocks anew (torch ends that as soon as it
-    has what it needs), over all others.
-
-    Args:
-        network: on the meta device.
-    """
+    """The FLOPs of recomputed activations as a fraction of all others. (torch stops recomputing as soon as it has all
+    it needs.)"""
     if not any(stack.activation_checkpointing for stack in network.stacks):
         return 0.0
     with FlopCounterMode(display=False) as counter:
@@ -125,7 +124,7 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
 
 
 def computed_seconds(forecast: Forecast, device: Device) -> float | None:
-    """Of the whole training, from the peak of a device; None: it is not known."""
+    """The estimated duration of the run from the peak of a device; None: unknown."""
     peak = {4: device.single, 2: device.half}.get(forecast.precision.compute)
     if peak is None:
         return None
@@ -135,12 +134,8 @@ def computed_seconds(forecast: Forecast, device: Device) -> float | None:
 
 
 def measured_seconds(forecast: Forecast, device: Device) -> float | None:
-    """Of one update, by trying it out on this machine: forward, backward and the optimizer's step on batches of the
-    shapes that the training will have, without what stands around them (loading, logging, communication).
-
-    Returns:
-        None: it is too large to be tried out.
-    """
+    """The measured duration of a step on this computer: forward, backward and optimizer step on batches with the shapes
+    of the run, without loading, logging and communication. None: too large to measure."""
     config = forecast.estimate.config
     parts: int = config.trainer.accumulate_grad_batches
     shapes = list(forecast.estimate.shapes)
@@ -168,7 +163,7 @@ def measured_seconds(forecast: Forecast, device: Device) -> float | None:
         return time.perf_counter() - started
 
     train_on(shapes[0])
-    step()  # the first of everything is slow
+    step()  # the first pass is slower
     passes: list[float] = []
     for shape in cycle(shapes):
         passes.append(seconds(partial(train_on, shape)))

@@ -1,4 +1,4 @@
-"""Devices: what is known of common GPUs, and what there is here."""
+"""Common GPUs, and the device of this computer."""
 
 import os
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a plan needs to know of a device.
+    """The properties of a device that a plan needs.
 
     Attributes:
-        name: of it.
-        memory: bytes.
-        is_gpu: whether kernels are a GPU's.
-        half: peak of dense matrix products in bf16 (or float16), operations a second; None: not known.
-        single: the same in float32, without TF32, as torch computes unless it is told otherwise.
-        has_bf16: whether the hardware has bf16.
+        name: name of the device.
+        memory: memory in bytes.
+        is_gpu: whether it is a GPU.
+        half: peak FLOP/s of dense matrix products in bf16 (or float16); None: unknown.
+        single: the same in float32 without TF32, the default of torch.
+        has_bf16: whether the hardware supports bf16.
     """
 
     name: str
@@ -33,8 +33,8 @@ def _gpu(name: str, gib: float, half: float, single: float, *, has_bf16: bool = 
     return Device(name, int(gib * GIB), True, half * 1e12, single * 1e12, has_bf16)
 
 
-# The data sheets of NVIDIA and AMD: TFLOP/s of dense products (they often print twice that, "with sparsity") that are
-# summed in float32, SXM boards where nothing else is said. Memory: GiB that the driver reports.
+# From the data sheets of NVIDIA and AMD: TFLOP/s of dense products (they often list twice that, "with sparsity") with
+# float32 accumulation, for SXM boards unless stated otherwise. Memory: GiB reported by the driver.
 GPUS = {
     "v100-16gb": _gpu("V100 16 GB", 16, 125, 15.7, has_bf16=False),
     "v100-32gb": _gpu("V100 32 GB", 32, 125, 15.7, has_bf16=False),
@@ -57,26 +57,22 @@ GPUS = {
 
 
 def gpu_named(name: str) -> Device:
-    """A GPU of the table."""
+    """The GPU with this key."""
     if name not in GPUS:
-        raise ConfigError(f"device={name}: not known{suggestion(name, list(GPUS))}")
+        raise ConfigError(f"device={name}: unknown{suggestion(name, list(GPUS))}")
     return GPUS[name]
 
 
 def gpu_called(name: str) -> Device | None:
-    """A GPU of the table by the name that its driver gives it, such as NVIDIA A100-SXM4-80GB; None: it is not there."""
+    """The GPU with this driver name, such as NVIDIA A100-SXM4-80GB; None: unknown."""
     words = set(name.lower().replace("-", " ").split())
     known = [key for key in GPUS if set(key.split("-")) <= words]
     return GPUS[max(known, key=len)] if known else None
 
 
 def device_here(accelerator: str) -> Device:
-    """What a training on this machine would use.
-
-    Args:
-        accelerator: ``trainer.accelerator``.
-    """
-    import torch  # here, since to know the names of devices nothing needs it
+    """The device that a run on this computer would use, for a ``trainer.accelerator``."""
+    import torch  # here, because the names of devices do not need it
 
     from triptych.training.hardware import hardware
 

@@ -1,11 +1,11 @@
-"""``match=... reference=...``: the size, or the number of updates, that gives a training the budget of another one.
+"""``match=... reference=...``: solves the size or the number of steps that gives a run the same budget as another.
 
-- ``params``, ``active_params``: the size is solved, the training stays as long as it is. Width and heads are kept. To
-  each depth belongs the d_ff that matches; taken is the depth whose d_ff is nearest to the configured one, as a ratio,
-  and at most twice or half of it. Where there is none, the next width is tried (d_ff in proportion to it), the nearest
-  first, as a ratio. So d_ff is solved last; it is a multiple of 8 if that is near enough.
-- ``train_flops``, ``tokens``, ``wall_time``: the number of updates is solved, the network stays as it is. The schedule
-  follows: its warm-up stays, its decay ends with the training.
+- ``params``, ``active_params``: solves the size; the number of steps, the width and the heads are kept. Each depth has
+  a d_ff that matches. The depth whose d_ff is closest to the configured one, as a ratio, is used, if the ratio is at
+  most 2. If there is none, other widths are tried in the same way, with d_ff in proportion, the closest width first.
+  d_ff is a multiple of 8 if that is accurate enough.
+- ``train_flops``, ``tokens``, ``wall_time``: solves the number of steps; the network is kept. The scheduler keeps its
+  warmup, and its decay ends with the run.
 """
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
@@ -36,33 +36,25 @@ from triptych.training.optimizers import optimizer_flops
 log = logging.getLogger("triptych")
 
 SIZES = ("params", "active_params")
-"""What depends on the network alone."""
+"""Quantities that depend only on the network."""
 RECORDED = {"params": "params", "active_params": "active_params", "train_flops": "train_flops",
             "tokens": "train_tokens", "wall_time": "wall_time_s"}  # fmt: skip
-"""Where summary.json has each quantity."""
+"""The key of each quantity in summary.json."""
 UNITS = {"params": "parameters", "active_params": "active parameters", "train_flops": "FLOP", "tokens": "tokens",
          "wall_time": "s"}  # fmt: skip
 TOLERANCE, TOLERANCE_OF_TIME = 0.02, 0.1
-"""The most that is left between a match and its goal, as a share of the goal."""
+"""Maximum relative difference between a match and its goal."""
 DEEPER, WIDER, STRETCH = 4, 4, 2
-"""At most so many times the configured depth, the configured width (or its part), and the proportional d_ff (or its
-part)."""
+"""Maximum factors: of the depth, of the width (also as a divisor), and of the proportional d_ff (also as a divisor)."""
 SAMPLE, UPDATES = 50_000, 100
-"""Training examples that are laid out, and updates of these whose cost is counted. What goes beyond costs their
-mean."""
+"""Number of training examples to encode, and of steps to count; further steps cost the mean of these."""
 TOWERS = ("two_encoders", "two_decoders")
-"""What can do what needs two towers."""
+"""Architectures with two towers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is solved of a network.
-
-    Attributes:
-        d_model: width.
-        num_layers: of each stack.
-        d_ff: width of the feed-forward sub-layers.
-    """
+    """The solved size of a network; see ``Shape``."""
 
     d_model: int
     num_layers: int
@@ -71,13 +63,13 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a training is matched with.
+    """The reference of a match.
 
     Attributes:
-        name: as it was given.
-        config: of an architecture that is not the training's own.
-        record: of a finished run.
-        goal: of a finished run, or of a number, the amount itself.
+        name: the reference as typed.
+        config: configuration with another architecture, if that is the reference.
+        record: record of a finished run, if that is the reference.
+        goal: target value, if the reference is a finished run or a number.
     """
 
     name: str
@@ -88,15 +80,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A match that was found.
+    """A solved match.
 
     Attributes:
-        quantity: what ``match`` says.
-        reference: as it was given.
-        goal: what the reference has of it; None: the training is the reference.
-        expected: what this training will have of it; None: the training is the reference.
-        given: what the configuration says of the settings that may be solved, by their keys.
-        chosen: what was put in its place; only what differs.
+        quantity: value of ``match``.
+        reference: the reference as typed.
+        goal: target value; None: this run is the reference.
+        expected: expected value of this run; None: this run is the reference.
+        given: configured values of the settings that may be solved, by key.
+        chosen: solved values, if they differ.
     """
 
     quantity: str
@@ -107,24 +99,20 @@ class Match:
     chosen: Mapping[str, int]
 
     def apply(self, config: DictConfig) -> None:
-        """Puts it into the configuration."""
+        """Applies the solved values to the configuration."""
         for key, value in self.chosen.items():
             OmegaConf.update(config, key, value)
 
     def record(self, reached: float) -> dict[str, Any]:
-        """For summary.json.
-
-        Args:
-            reached: what the training had of the quantity in the end.
-        """
+        """The entry in summary.json, with the value that the run reached."""
         goal = reached if self.goal is None else self.goal
         return {**asdict(self), "goal": goal, "reached": reached, "mismatch": reached / goal - 1}
 
     def warn_of(self, record: Mapping[str, Any]) -> None:
-        """Says so where the training has not kept to it: where it was stopped early, or slower than measured."""
+        """Warns if the run missed the goal, because it stopped early or was slower than measured."""
         if abs(record["mismatch"]) > tolerance_of(self.quantity):
             log.warning(
-                "match=%s reference=%s: in the end %s %s, %s %s",
+                "match=%s reference=%s: the run used %s %s, %s %s",
                 self.quantity,
                 self.reference,
                 spell(record["reached"]),
@@ -135,7 +123,7 @@ class Match:
 
     def __str__(self) -> str:
         if self.goal is None or self.expected is None:
-            return f"match={self.quantity} reference={self.reference}: this is the reference, nothing is solved"
+            return f"match={self.quantity} reference={self.reference}: this run is the reference, nothing to solve"
         solved = [f"{key}={value} (was {self.given[key]})" for key, value in self.chosen.items()]
         unit = UNITS[self.quantity]
         return (
@@ -146,12 +134,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a training is.
+    """The speed of a run.
 
     Attributes:
-        update: seconds of one.
-        validation: seconds of a whole one.
-        interval: updates from one validation to the next.
+        update: seconds per step.
+        validation: seconds per validation.
+        interval: steps between two validations.
     """
 
     update: float
@@ -159,28 +147,30 @@ class Pace:
     interval: float
 
     def seconds(self, updates: int) -> float:
-        """How long a training of so many updates takes."""
+        """The duration of a run with a number of steps."""
         return updates * self.update + updates // self.interval * self.validation
 
 
 Measure = Callable[[Sequence[DictConfig]], Sequence[Pace]]
-"""Measures the paces of trainings."""
+"""Measures the speed of runs."""
 
 
 def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | None:
-    """The reference, as far as it is known before the data are read. None: nothing is matched."""
+    """The reference, as far as it is known before data are read; None: no match."""
     quantity, name = config.match, config.reference
     if quantity is None and name is None:
         return None
     if name is None:
         raise ConfigError(f"match={quantity} needs a reference: one of {_expected(config)}")
     if quantity is None:
-        raise ConfigError(f"reference={name} needs match=...: give match={', '.join(RECORDED)}, or omit it")
+        raise ConfigError(f"reference={name} needs match, one of {', '.join(RECORDED)}. Set match, or omit reference")
     if config.resume not in ("auto", "never"):
-        raise ConfigError(f"match={quantity}: resume={config.resume} goes on with another run's network and updates")
+        raise ConfigError(
+            f"match={quantity}: not supported with resume={config.resume}, which keeps that run's network and steps"
+        )
     if config.init_from is not None and (quantity in SIZES or name in _models(config)):
         raise ConfigError(
-            f"match={quantity} reference={name}: init_from={config.init_from} says what the network is; expected "
+            f"match={quantity} reference={name}: init_from={config.init_from} defines the network; expected "
             "match=train_flops, tokens or wall_time, and a finished run as the reference"
         )
     if (amount := _amount(quantity, name)) is not None:
@@ -198,17 +188,17 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
 
 
 def _models(config: DictConfig) -> tuple[str, ...]:
-    """The architectures that a reference can be."""
+    """The valid architectures of a reference."""
     return TOWERS if has_towers(config) else ARCHITECTURES
 
 
 def _expected(config: DictConfig) -> str:
-    """What a reference can be."""
+    """Describes the valid references."""
     return f"{', '.join(_models(config))}, the directory of a finished run, or a number"
 
 
 def _amount(quantity: str, name: str) -> float | None:
-    """A reference that is a number: the goal itself."""
+    """A reference that is a number; None: it is not."""
     try:
         amount = float(name)
     except ValueError:
@@ -223,9 +213,9 @@ def _run(config: DictConfig, name: str) -> Reference:
     path = run.record
     if not path.is_file():
         if any(RunDirectory(file).record.exists() for file in run.path.glob("*")):
-            raise ConfigError(f"reference={name} holds several runs; expected the directory of one of them")
+            raise ConfigError(f"reference={name} contains several runs; expected the directory of one of them")
         if run.path.is_dir():
-            raise ConfigError(f"reference={name}: there is no {path.name}, so no run is finished there")
+            raise ConfigError(f"reference={name}: has no {path.name}; expected the directory of a finished run")
         raise ConfigError(f"reference={name}: expected {_expected(config)}{nearest(name, _models(config))}")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -239,17 +229,17 @@ def _run(config: DictConfig, name: str) -> Reference:
     if their_data not in (None, config.data._target_):
         raise ConfigError(f"reference={name} has data={record.get('data')}, but this run has {config.data._target_}")
     if not isinstance(goal, int | float) or not goal > 0:
-        raise ConfigError(f"match={config.match}: {path} says {RECORDED[config.match]}={goal}; expected more than 0")
+        raise ConfigError(f"match={config.match}: {path} has {RECORDED[config.match]}={goal}; expected more than 0")
     if config.match == "train_flops" and record.get("train_flops_of") != list(COUNTED):
         raise ConfigError(
-            f"match=train_flops: {path} counts operations without those of the optimizer; train {name} again, or give "
-            "the number of operations as the reference"
+            f"match=train_flops: the FLOPs in {path} do not include the optimizer. Train {name} again, or set "
+            "reference to a number of FLOPs"
         )
     return Reference(name, record=record, goal=float(goal))
 
 
 def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str) -> None:
-    """Refuses a run on other data, and tokens of another tokenizer.
+    """Raises an error if the reference has other data, or for match=tokens another tokenizer.
 
     Args:
         data: SHA-256 of the examples.
@@ -259,24 +249,24 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
         return
     if (theirs := reference.record.get("data_sha256")) != data:
         raise ConfigError(
-            f"reference={reference.name} was trained on other data: SHA-256 {str(theirs)[:8]}, here {data[:8]}"
+            f"reference={reference.name} was trained on other data: its SHA-256 is {str(theirs)[:8]}, not {data[:8]}"
         )
     if quantity == "tokens" and reference.record.get("tokenizer_sha256") != tokenizer:
-        raise ConfigError(f"match=tokens reference={reference.name}: its tokens are those of another tokenizer")
+        raise ConfigError(f"match=tokens reference={reference.name}: it was trained with another tokenizer")
 
 
 def check_countable(config: DictConfig, world_size: int) -> None:
-    """Refuses to measure the time of several processes."""
+    """Raises an error for match=wall_time with several processes."""
     if config.match == "wall_time" and world_size > 1:
         raise ConfigError(
-            f"match=wall_time measures one process, and trainer.devices={config.trainer.devices} are {world_size}; "
-            "expected one, or match=train_flops"
+            f"match=wall_time supports one process, and trainer.devices={config.trainer.devices} starts {world_size}; "
+            "expected one device, or match=train_flops"
         )
 
 
 def recorded(config: DictConfig) -> Match | None:
-    """What a run that was begun has found, which is then not sought again. None: no run was begun, or one with other
-    settings (which will be refused)."""
+    """The match of an earlier start of this run, which is not solved again. None: not started yet, or with other
+    settings (a later check raises an error)."""
     run = RunDirectory(config.run_dir)
     is_begun = any(run.checkpoints.glob("*.ckpt")) or run.is_done(is_trial=True)
     if config.match is None or config.resume == "never" or not is_begun or not run.match.is_file():
@@ -287,16 +277,16 @@ def recorded(config: DictConfig) -> Match | None:
 
 
 def settings(config: DictConfig, quantity: str) -> dict[str, int]:
-    """What may be solved for a quantity, by its keys."""
+    """The configured values of the settings that may be solved for a quantity, by key."""
     names = ("shape.num_layers", "shape.d_model", "shape.d_ff") if quantity in SIZES else ("trainer.max_steps",)
     return {name: int(OmegaConf.select(config, name)) for name in names}
 
 
 def find_match(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:
-    """Solves what the quantity depends on. Changes nothing.
+    """Solves a match without changing the configuration.
 
     Args:
-        measure: the paces of trainings; of ``match=wall_time`` alone.
+        measure: measures the speed, for ``match=wall_time``.
     """
     quantity, name, given = config.match, reference.name, settings(config, config.match)
     goal = reference.goal
@@ -309,7 +299,7 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         assert goal is not None
         found, expected = _solved_size(own, reference, goal, lambda size: count(check_network(resized(own, size))))
     else:
-        with listening([]):  # what is to be said of the data is said when they are made ready for the training
+        with listening([]):  # warnings about the data are logged later, when it is encoded for training
             totals = _totals(quantity, [own] if other is None else [own, other], data, measure)
         goal = goal if other is None else totals[1](other.trainer.max_steps)
         assert goal is not None
@@ -317,9 +307,9 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         found, expected = {"trainer.max_steps": updates}, totals[0](updates)
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
-                f"match={quantity} reference={name}: {counted(updates, 'update')} would be {spell(expected)} "
-                f"{UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: "
-                "expected a longer run"
+                f"match={quantity} reference={name}: the closest solution is {counted(updates, 'step')} with "
+                f"{spell(expected)} {UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}; "
+                "expected a longer reference run"
             )
     chosen = {key: value for key, value in found.items() if value != given[key]}
     return Match(quantity, name, goal, expected, given, chosen)
@@ -336,7 +326,7 @@ def _solved_size(
         raise ConfigError(
             f"match={own.match} reference={reference.name}: no size near shape.d_model={start.d_model} num_layers="
             f"{start.num_layers} d_ff={start.d_ff} of model={target_of(own, 'model').architecture} has {spell(goal)} "
-            f"{UNITS[own.match]}; of this width it has {least:,} to {most:,}"
+            f"{UNITS[own.match]}; this width allows {least:,} to {most:,}"
         )
     return {f"shape.{key}": value for key, value in asdict(size).items()}, count(size)
 
@@ -354,15 +344,15 @@ def _totals(
 
 
 def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: int) -> Size | None:
-    """A size that has the goal within the tolerance, by the rule above. None: there is none within bounds.
+    """A size that reaches the goal within the tolerance, by the rule above; None: there is none within the bounds.
 
-    Parameters are linear in depth and in d_ff, and so is what a unit of d_ff adds in the depth: four counts of small
-    networks say all of a width.
+    The number of parameters is linear in the depth and in d_ff, as is the effect of d_ff in the depth. So four counts
+    of small networks determine it for a width.
 
     Args:
-        count: parameters of a size, or the like.
-        start: as it is configured.
-        step: widths are multiples of it; so they divide by the number of heads, into even parts.
+        count: counts the parameters of a size.
+        start: configured size.
+        step: widths are multiples of it, so that each head has an even width.
     """
     if count(start) == goal:
         return start
@@ -382,24 +372,24 @@ def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: 
 
 
 def smallest(size: Size) -> Size:
-    """The smallest that is tried in the place of a size, with its width."""
+    """The smallest size of the same width to try."""
     return replace(size, num_layers=1, d_ff=max(size.d_ff // STRETCH, 1))
 
 
 def largest(size: Size) -> Size:
-    """The largest that is tried in the place of a size, with its width."""
+    """The largest size of the same width to try."""
     return replace(size, num_layers=DEEPER * size.num_layers, d_ff=STRETCH * size.d_ff)
 
 
 def _depth_and_d_ff(count: Callable[[Size], int], start: Size, goal: float) -> Size | None:
     f = start.d_ff
     one, two, one_wide, two_wide = (count(replace(start, num_layers=n, d_ff=w)) for w in (f, 2 * f) for n in (1, 2))
-    # of the first layer, and of each further one: what it has, and what a unit of d_ff adds
+    # parameters per further layer; per unit of d_ff in the first layer, and in each further one
     layer, unit, more = two - one, (one_wide - one) / f, (two_wide - two - one_wide + one) / f
     candidates = []
     for n in range(1, DEEPER * start.num_layers + 1) if layer else [start.num_layers]:
         slope = unit + (n - 1) * more
-        d_ff = f + (goal - one - (n - 1) * layer) / slope if slope else f  # 0: that of every stack is overridden
+        d_ff = f + (goal - one - (n - 1) * layer) / slope if slope else f  # 0: every stack overrides d_ff
         if f / STRETCH <= d_ff <= f * STRETCH:
             candidates.append((abs(math.log(d_ff / f)), n, d_ff))
     for _, n, d_ff in sorted(candidates):
@@ -411,10 +401,10 @@ def _depth_and_d_ff(count: Callable[[Size], int], start: Size, goal: float) -> S
 
 
 def solve_updates(total: Callable[[int], float], goal: float) -> int:
-    """The number of updates, at least 1, whose total is nearest to the goal.
+    """The number of steps, at least 1, whose total is closest to the goal.
 
     Args:
-        total: of so many updates; grows with them.
+        total: total of a number of steps; increasing.
     """
     bound = 1
     while total(bound) < goal:
@@ -424,23 +414,19 @@ def solve_updates(total: Callable[[int], float], goal: float) -> int:
 
 
 class Costs:
-    """What a number of updates costs, from what the first ones cost: those beyond cost the mean.
-
-    Args:
-        costs: of each of the first updates.
-    """
+    """The cost of a number of steps, from the costs of the first ones; each further step costs their mean."""
 
     def __init__(self, costs: Sequence[float]) -> None:
         self._sums, self._mean = [0.0, *accumulate(costs)], fmean(costs)
 
     def after(self, updates: int) -> float:
-        """The cost of all updates up to this one."""
+        """The total cost of a number of steps."""
         beyond = max(updates - len(self._sums) + 1, 0)
         return self._sums[updates - beyond] + beyond * self._mean
 
 
 def operations(estimate: BatchEstimate) -> list[float]:
-    """Operations of each update, over all processes, and of the optimizer's step."""
+    """FLOPs of each step over all processes, including the optimizer."""
     network = check_network(estimate.config)
     cost, of_step = TrainingCost(network), optimizer_flops(network, build(estimate.config, "optimizer"))
     return [
@@ -450,7 +436,7 @@ def operations(estimate: BatchEstimate) -> list[float]:
 
 
 def real_tokens(estimate: BatchEstimate) -> list[float]:
-    """Tokens that the network reads in each update, over all processes."""
+    """Non-padding tokens of each step, over all processes."""
     return [estimate.world_size * update.tokens for update in estimate.updates]
 
 
@@ -463,16 +449,16 @@ def resized(config: DictConfig, size: Size) -> DictConfig:
 
 
 def spell(amount: float) -> str:
-    """An amount for people."""
+    """Formats an amount."""
     return f"{amount:,.0f}" if 100 <= amount < 1e9 else f"{amount:.3e}" if amount >= 1e9 else f"{amount:.3g}"
 
 
 def tolerance_of(quantity: str) -> float:
-    """The most that may be left, as a share of the goal."""
+    """The maximum relative difference to the goal."""
     return TOLERANCE_OF_TIME if quantity == "wall_time" else TOLERANCE
 
 
 def compare(mismatch: float) -> str:
-    """A difference to a goal for people, in front of the goal."""
+    """Formats a relative difference, to be followed by the goal."""
     share = f"{abs(mismatch):.2%}".replace("%", " %")
-    return "as many as" if mismatch == 0 else f"{share} {'more' if mismatch > 0 else 'less'} than"
+    return "equal to" if mismatch == 0 else f"{share} {'more' if mismatch > 0 else 'less'} than"

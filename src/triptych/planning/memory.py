@@ -1,5 +1,4 @@
-"""How much memory a training takes on each device. It is counted from shapes: the network is on the meta device, and
-nothing of its size is ever allocated."""
+"""The memory of a run on each device, computed from shapes: the network is on the meta device and never allocated."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -12,24 +11,24 @@ from triptych.planning.activations import BatchBytes
 from triptych.training.optimizers import step_on_meta
 
 SINGLE = 4
-"""Bytes of a number in float32."""
+"""Bytes per float32 number."""
 USABLE = 0.9
-"""Share of a device's memory that is counted on; CUDA itself, the work space of kernels and gaps take the rest."""
+"""Usable fraction of a device's memory; the rest is for CUDA, the workspace of kernels and fragmentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one process holds in the memory of its device at the worst moment, in bytes.
+    """The peak memory of one process on its device, in bytes.
 
     Attributes:
-        weights: with the tables that are not trained.
-        gradients: of them.
-        optimizer: its state.
-        average: of the weights, a copy; of a schedule-free optimizer: the weights that its average takes the place of.
-        exchange: DDP: the buckets in which gradients are averaged; FSDP: what is whole for a moment.
-        copies: of the matrices in the type of the matrix products, under autocast; 0 where it was measured.
-        activations: what autograd keeps; where it was measured, all that is alive at the worst moment.
-        logits: what the loss and its gradient need besides; 0 where it was measured.
+        weights: weights and buffers.
+        gradients: gradients of the weights.
+        optimizer: optimizer state.
+        average: moving average of the weights, or the weights behind the average of a schedule-free optimizer.
+        exchange: DDP: buckets of gradients; FSDP: gathered weights and gradients.
+        copies: copies of the weights in the compute type, under autocast; 0 if measured.
+        activations: tensors that autograd keeps; if measured, the peak of all tensors.
+        logits: further memory of the loss and its gradient; 0 if measured.
     """
 
     weights: int
@@ -43,24 +42,24 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return sum(asdict(self).values())
 
     @property
     def state(self) -> int:
-        """What does not depend on the batch."""
+        """The memory that does not depend on the batch."""
         return self.total - self.activations - self.logits
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a training takes, by the number of processes.
+    """The memory of a run, by number of processes.
 
     Attributes:
-        network: on the meta device, in the type of its weights.
-        optimizer: bytes of its state (see ``optimizer_bytes``).
-        of_rows: what a batch of so many rows takes on one device; measured, or by the formula.
-        average: bytes of the average of the weights (see ``average_bytes`` and ``ScheduleFreeAdamW``); 0: none.
+        network: network on the meta device, in the type of its weights.
+        optimizer: bytes of the optimizer state.
+        of_rows: memory of a batch with a number of rows on one device; measured, or by the formula.
+        average: bytes of the average of the weights; 0: none.
     """
 
     network: Network
@@ -69,11 +68,11 @@ class Memory:
     average: int
 
     def ddp(self, processes: int, rows: int) -> Footprint:
-        """Each process has everything, and a share of the rows.
+        """With DDP, each process holds all weights and some of the rows.
 
         Args:
-            processes: that train together; 1: no DDP.
-            rows: of a batch, over all processes.
+            processes: number of processes; 1: no DDP.
+            rows: rows per batch, over all processes.
         """
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
         return Footprint(
@@ -86,14 +85,9 @@ class Memory:
         )
 
     def fsdp(self, processes: int, rows: int) -> Footprint:
-        """Weights, gradients and the optimizer's state are cut into equal shares (Zhao et al. 2023). Whole at a time
-        are the weights outside of the blocks, and two blocks (one at work, the next on its way), each with its
-        gradient; in a validation, which keeps no activations, all weights.
-
-        Args:
-            processes: that train together.
-            rows: of a batch, over all processes.
-        """
+        """With FSDP, weights, gradients and optimizer state are sharded equally (Zhao et al. 2023). Gathered at a time
+        are the weights outside of the blocks and two blocks (the current one and a prefetched one), with their
+        gradients; in validation, which keeps no activations, all weights."""
         blocks = [gradient_bytes(block) for stack in self.network.stacks for block in stack.layers]
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
         gathered = 2 * (gradients - sum(blocks) + 2 * max(blocks))
@@ -109,34 +103,31 @@ class Memory:
 
 
 def smallest(footprint: Callable[[int, int], Footprint], rows: int, memory: int, *, evenly: bool = True) -> int | None:
-    """The least number of devices on which a training fits.
+    """The smallest number of devices on which a run fits; None: it does not fit even with one row per device.
 
     Args:
-        footprint: by number of processes and rows.
-        rows: of a batch, over all processes.
-        memory: of each device, bytes.
-        evenly: whether each has equally many rows.
-
-    Returns:
-        None: it fits on none, even with one row a device.
+        footprint: memory by number of processes and rows.
+        rows: rows per batch, over all processes.
+        memory: bytes per device.
+        evenly: whether all devices must have the same number of rows.
     """
     counts = (count for count in range(1, rows + 1) if rows % count == 0 or not evenly)
     return next((count for count in counts if footprint(count, rows).total <= USABLE * memory), None)
 
 
 def optimizer_bytes(network: Network, make: Callable[[nn.Module], torch.optim.Optimizer]) -> int:
-    """What the optimizer keeps from update to update, after a step on the meta device.
+    """Bytes of the optimizer state, after a step on the meta device.
 
     Args:
-        network: on the meta device; gets gradients.
-        make: the optimizer of a module.
+        network: network on the meta device; receives gradients.
+        make: makes the optimizer.
     """
     optimizer = step_on_meta(network, make)
     return sum(_bytes(v for v in state.values() if isinstance(v, Tensor)) for state in optimizer.state.values())
 
 
 def average_bytes(network: Network) -> int:
-    """Bytes of a moving average of the weights, which is in float32 at least."""
+    """Bytes of a moving average of the weights, at least in float32."""
     return sum(x.numel() * max(x.itemsize, SINGLE) for x in (*network.parameters(), *network.buffers()))
 
 
@@ -146,7 +137,7 @@ def stored_bytes(module: nn.Module) -> int:
 
 
 def gradient_bytes(module: nn.Module) -> int:
-    """Bytes of the gradients of all that is trained."""
+    """Bytes of the gradients of all trained parameters."""
     return _bytes(p for p in module.parameters() if p.requires_grad)
 
 

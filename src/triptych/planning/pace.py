@@ -1,4 +1,4 @@
-"""How fast trainings are on this machine: some updates of each, in turns."""
+"""Measures the speed of runs on this computer: runs some steps of each, in turns."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import time
@@ -24,19 +24,18 @@ from triptych.training.callbacks.cost_log import CostLog, shape_of
 from triptych.training.lightning_module import TrainingModule
 
 ROUNDS = 3
-"""Turns of each training: what else the machine does meets them alike."""
+"""Turns of each run, so that other load on the computer affects all runs equally."""
 LEAST_UPDATES, ROUND_S = 6, 3.0
-"""A turn ends after so many seconds, once so many updates are done."""
+"""Minimum number of steps and seconds per turn."""
 
 
 class Stopwatch(L.Callback):
-    """Times each update, up to the beginning of the next, but for the first of a turn; ends the turn, and times the
-    validation at its end.
+    """Times each step except the first of a turn, ends the turn, and times the validation at its end.
 
     Attributes:
-        updates: that were timed.
-        seconds: of each.
-        validations: seconds of each.
+        updates: timed steps.
+        seconds: duration of each step.
+        validations: duration of each validation.
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Stopwatch(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        """Notes the time at the beginning of an update, and its batches."""
+        """Records the start time of a step, and its batches."""
         assert isinstance(pl_module, TrainingModule)
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._starts.append(now(pl_module.device))
@@ -63,26 +62,22 @@ class Stopwatch(L.Callback):
         self._turn[-1] = Update(shapes, update.tokens + batch.num_real, unanswered)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Starts the clock of the validation."""
+        """Records the start time of a validation."""
         self._validation_started = now(pl_module.device)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Notes how long the validation took."""
+        """Records the duration of a validation."""
         self.validations.append(now(pl_module.device) - self._validation_started)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Adds the turn to the others."""
+        """Adds the turn to the earlier ones."""
         self.seconds += [after - before for before, after in pairwise(self._starts[1:])]
         self.updates += self._turn[1:-1]
         self._turn, self._starts = [], []
 
 
 class Timed:
-    """A training of which turns are timed.
-
-    Args:
-        config: of it; nothing of it changes.
-    """
+    """A run to be timed in turns."""
 
     def __init__(self, config: DictConfig, data: ReadData, environment: ClusterEnvironment) -> None:
         endless, self.environment = data.complete(config), environment
@@ -96,13 +91,13 @@ class Timed:
         self.stopwatch = Stopwatch()
 
     def take_turn(self) -> None:
-        """Some updates, from where the last turn has ended, and a validation."""
+        """Runs some steps, continuing after the previous turn, and a validation."""
         self.data.start = len(self.stopwatch.updates)
         self._trainer().fit(self.module, self.data)
 
     def pace(self) -> Pace:
-        """Seconds are taken to be in proportion to operations: the updates that were timed may be shorter, or longer,
-        than others."""
+        """The mean speed; time is assumed to be proportional to FLOPs, because the timed steps may differ from
+        others."""
         rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, updates=self.stopwatch.updates)))
         return Pace(rate * fmean(operations(self.estimate)), fmean(self.stopwatch.validations or [0.0]), self.interval)
 
@@ -129,8 +124,8 @@ class Timed:
 
 
 def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[Pace]:
-    """The pace of each training, by real updates and validations on its own data. What is left out: checkpoints,
-    loggers, and what is done once."""
+    """The speed of each run, measured in real steps and validations on its data, without checkpoints, loggers and
+    start-up."""
     trainings = [Timed(config, data, environment) for config in configs]
     for _ in range(ROUNDS):
         for training in trainings:
@@ -139,7 +134,7 @@ def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequ
 
 
 def now(device: torch.device) -> float:
-    """Seconds, when all that was asked of the device is done."""
+    """The time in seconds, after synchronizing with the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

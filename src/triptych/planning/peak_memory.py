@@ -1,7 +1,7 @@
-"""How much memory a training step takes at its worst moment, measured on the network itself.
+"""Measures the peak memory of a training step.
 
-The forward and the backward pass run on fake tensors, which have shapes, types and a device, but no numbers and no
-memory. What is alive at a time is summed, so a part needs no formula of what autograd keeps of it.
+The forward and backward passes run on fake tensors, which have a shape, a type and a device, but no data. The sizes of
+all live tensors are summed, so no part needs a formula.
 """
 
 import weakref
@@ -23,18 +23,18 @@ from triptych.nn.transfer import copy_with_tensors
 from triptych.tasks.precision import Precision
 
 Documents = tuple[Sequence[int], Sequence[int]]
-"""Positions of the documents of a packed row, and of those of its source."""
+"""Lengths of the documents in a packed row, and in its source."""
 
 
 class LivingBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of the tensors that are computed meanwhile and still alive, each storage once.
+    """Counts the bytes of live tensors that are computed within the context, each storage once.
 
     Args:
-        own: tensors that were there before, which do not count.
+        own: earlier tensors, which are not counted.
 
     Attributes:
-        now: bytes that are alive.
-        most: the most that ever were.
+        now: current bytes.
+        most: maximum so far.
     """
 
     def __init__(self, own: Sequence[Tensor]) -> None:
@@ -59,13 +59,14 @@ class LivingBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def measure_peak(network: Network, precision: Precision, shape: BatchShape, documents: Documents | None = None) -> int:
-    """The most bytes that are alive at a time over forward, loss and backward, besides parameters, buffers and
-    gradients: what autograd keeps, copies for autocast, logits, and what a kernel needs for a moment. The gradients
-    are there from the start, as they are while batches are accumulated.
+    """The peak memory of forward, loss and backward, without parameters, buffers and gradients: tensors kept by
+    autograd, copies for autocast, logits, and temporary memory of kernels. Gradients exist from the start, as with
+    accumulated batches.
 
     Args:
-        network: on the meta device, in the type of its weights.
-        documents: of a packed row; ``shape`` says how many of them there are, in turns. None: nothing is packed.
+        network: network on the meta device, in the type of its weights.
+        shape: shape of the batch; with documents, their number instead of rows.
+        documents: documents of a packed row, repeated as needed; None: no packing.
     """
     with FakeTensorMode():
         fake = copy_with_tensors(network, lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype)).train()
@@ -85,12 +86,7 @@ def training_loss(
     device: torch.device,
     documents: Documents | None = None,
 ) -> Tensor:
-    """The loss of a batch of tokens without meaning, computed as a training does.
-
-    Args:
-        network: on the device.
-        documents: see ``measure_peak``.
-    """
+    """The training loss of a batch of arbitrary tokens; see ``measure_peak`` for the arguments."""
     rows, lengths = shape[0], dict[str, Sequence[int]]()
     if documents is not None:
         names = ("lengths", "source_lengths")
@@ -113,12 +109,11 @@ def training_loss(
 
 
 def is_prefixed(network: Network) -> bool:
-    """Whether a training tells the network of the prefix of each text."""
+    """Whether the network takes the length of the prefix as input."""
     return isinstance(network, PrefixDecoder)
 
 
 def is_masked(network: Network) -> bool:
-    """Whether a training gives the last stack the mask of its texts: a causal one needs none for padding on the right,
-    unless its states are pooled."""
-    is_image = isinstance(network.embedding, PatchEmbedding)  # and nothing else is read
+    """Whether the last stack gets a padding mask in training; a causal stack needs none, except for pooling."""
+    is_image = isinstance(network.embedding, PatchEmbedding)  # without padding
     return not is_image and (network.architecture == "encoder_only" or network.head.pool != "none")

@@ -1,5 +1,4 @@
-"""The preparation of a training, which train and the doctor share: what was chosen becomes a plan, step by step, and
-nothing changes the plan any more."""
+"""Prepares a run, for train and the doctor: turns the configuration into a plan, which does not change afterwards."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import copy
@@ -45,14 +44,14 @@ log = logging.getLogger("triptych")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What was chosen, before the data are read.
+    """The configuration before data are read.
 
     Attributes:
-        config: of the training; what the data decide is still null.
-        plain: the same as a run directory holds it: plain containers without secrets.
-        redact: takes the secrets out of anything else.
-        pretrained: the checkpoint of ``init_from``, where it was read.
-        match: what was solved when the run began.
+        config: configuration; settings that depend on the data are still null.
+        plain: the same in plain containers without secrets, as in config.yaml.
+        redact: removes the secrets from other objects.
+        pretrained: the checkpoint of ``init_from``, if it was read.
+        match: the match of an earlier start of this run.
     """
 
     config: DictConfig
@@ -64,17 +63,17 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A training of which everything is decided and nothing is built.
+    """A run with all settings decided, before anything is built.
 
     Attributes:
-        settings: its complete configuration.
-        model: the choice of ``model=`` whose class the network is of.
-        redact: takes the secrets out of anything.
-        corpus: where the examples are from.
-        data: the examples, and the tokenizer.
-        match: what was solved.
-        overlap: what of validation and test is in the training split, too; None: long texts.
-        origin: the checkpoint that the run resumes from, or that initializes its stacks; None: new weights.
+        settings: complete configuration.
+        model: choice of ``model=`` with the class of the network.
+        redact: removes the secrets from an object.
+        corpus: corpus of the examples.
+        data: examples and tokenizer.
+        match: solved match.
+        overlap: examples of validation and test that also occur in the training split; None: long texts.
+        origin: the checkpoint that the run resumes from, or that initializes its stacks; None: random weights.
     """
 
     settings: RunSettings
@@ -89,7 +88,7 @@ class Plan:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The configuration as a run directory holds it: plain containers without secrets, a copy each time."""
+        """A copy of the configuration in plain containers without secrets, as in config.yaml."""
         return copy.deepcopy(self._plain)
 
     @property
@@ -104,14 +103,7 @@ class Plan:
 
 
 def adopt_settings(config: DictConfig) -> Pretrained | None:
-    """Puts the settings of the network that ``init_from`` names into the configuration.
-
-    Args:
-        config: composed by Hydra.
-
-    Returns:
-        The checkpoint, where it was read.
-    """
+    """Copies the network settings of ``init_from`` into the configuration; returns the checkpoint if it was read."""
     if config.init_from is None:
         return None
     settings, pretrained = settings_to_adopt(config)
@@ -120,11 +112,10 @@ def adopt_settings(config: DictConfig) -> Pretrained | None:
 
 
 def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
-    """What was chosen, with the parts of the network in full, the modes of monitored metrics and what was matched when
-    the run began.
+    """Completes the configuration with the parts of the network, the modes of monitored metrics and an earlier match.
 
     Args:
-        config: with the settings of ``init_from``; what was chosen for it is put into it.
+        config: configuration with the settings of ``init_from``; changed in place.
         pretrained: see ``adopt_settings``.
     """
     choose_parts(config)
@@ -133,14 +124,14 @@ def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
     if match is not None:
         match.apply(config)
     whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-    whole.pop("device", None)  # no training has it
+    whole.pop("device", None)  # only for the doctor
     redact = Redactor(whole)
     return Chosen(config, cast(dict[str, Any], redact(whole)), redact, pretrained, match)
 
 
 def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) -> Reference | None:
-    """What is to be matched, as far as it is known before the data are read; None: nothing, or it was matched when the
-    run began."""
+    """The reference, as far as it is known before data are read; None: no match, or already solved by an earlier
+    start."""
     reference = None if chosen.match is not None else reference_of(chosen.config, overrides)
     if reference is not None:
         check_countable(chosen.config, world_size)
@@ -169,11 +160,11 @@ def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
 def make_plan(
     chosen: Chosen, reference: Reference | None, data_name: str, environment: ClusterEnvironment, world_size: int
 ) -> Plan:
-    """Reads the data and decides what is still open: the match, the vocabulary, the outputs.
+    """Reads the data and completes the configuration: the match, the vocabulary and the outputs.
 
     Args:
-        data_name: what the corpus is called.
-        environment: of this process, for ``match=wall_time``.
+        data_name: displayed name of the corpus.
+        environment: cluster environment, for ``match=wall_time``.
     """
     origin = find_origin(chosen)
     config = chosen.config.copy()
@@ -188,7 +179,7 @@ def make_plan(
         data = ReadData(splits, facts, tokenizer, world_size)
         match = chosen.match
         if reference is not None:
-            log.info("match=%s: %s", config.match, "timing updates" if config.match == "wall_time" else "counting")
+            log.info("match=%s: %s", config.match, "timing steps" if config.match == "wall_time" else "counting")
             match = solve(config, reference, data, partial(measure_paces, data, environment))
         if match is not None:
             match.apply(config)
@@ -202,14 +193,7 @@ def make_plan(
 
 
 def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:
-    """What ``match`` asks for.
-
-    Args:
-        measure: the paces of trainings, for ``match=wall_time``.
-
-    Raises:
-        ConfigError: it cannot be matched.
-    """
+    """Checks the reference and solves the match; see ``find_match``."""
     if isinstance(data, ReadData):
         check_same(reference, config.match, data=data.facts.sha256, tokenizer=data.tokenizer.sha256)
     return find_match(config, reference, data, measure)

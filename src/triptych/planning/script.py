@@ -1,4 +1,4 @@
-"""The batch script that a sweep would submit."""
+"""The batch script of a sweep, for the doctor."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
@@ -16,22 +16,22 @@ from triptych.launch.sweep import Job, job_directory, train_command
 log = logging.getLogger("triptych")
 
 ARRAY = "triptych-NAME"
-"""In the place of the array's name, which is drawn when it is submitted."""
+"""Placeholder for the random name of the array."""
 
 
 def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
-    """The batch script of those jobs of a sweep that are not done; empty if all are.
+    """The batch script of the unfinished jobs of a sweep; empty: all are finished.
 
     Args:
-        config: of one of them.
-        jobs: of the sweep; none: it is no sweep.
+        config: configuration of one job.
+        jobs: jobs of the sweep; empty: not a sweep.
     """
     node = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
     assert isinstance(node, dict)
     launcher = SlurmLauncher(**{str(name): value for name, value in node.items() if not str(name).startswith("_")})
     launcher.check_layout(config.trainer)
     if not jobs:
-        log.warning("hydra/launcher=slurm is for sweeps: without -m, the training runs where it is started")
+        log.warning("hydra/launcher=slurm is for sweeps: without -m, the run starts on this computer")
     jobs = [job for job in jobs if not job.is_done]
     if not jobs:
         return ""
@@ -40,12 +40,12 @@ def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
 
 
 def sweep_config() -> DictConfig:
-    """Hydra's own part of the configuration, in its place."""
+    """The configuration of the sweep with Hydra's node."""
     return cast(DictConfig, HydraConfig.instance().cfg)
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """The doctor's own configuration of a job, without Hydra's part."""
+    """The doctor's configuration of a job, without Hydra's node."""
     config = GlobalHydra.instance().config_loader().load_sweep_config(sweep_config(), list(overrides))
     with open_dict(config):
         del config.hydra
@@ -53,12 +53,12 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def job_of(overrides: Sequence[str]) -> Job:
-    """A job as ``triptych train`` makes it, in the same directory."""
+    """The job of ``triptych train`` with these overrides, in the same directory."""
     own = [override for override in overrides if not override.startswith("device=")]
     config = GlobalHydra.instance().config_loader().load_sweep_config(sweep_config(), own)
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
-    del content["device"]  # no training has it
+    del content["device"]  # only for the doctor
     config = OmegaConf.create(content)
     others = [override for override in own if not override.startswith("run_dir=")]
     return Job(others, job_directory(config, own), config)

@@ -1,4 +1,4 @@
-"""What the doctor has to say, as tables for the terminal."""
+"""The doctor's output as tables for the terminal."""
 
 from dataclasses import asdict
 
@@ -16,25 +16,25 @@ from triptych.planning.memory import USABLE, Footprint, smallest
 from triptych.storage.redaction import Redactor
 
 SHOWN = ("rtx-4090", "a100-40gb", "h100", "h200")
-"""GPUs that a training is laid out on where none is named."""
+"""GPUs to plan for by default."""
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 NAMES = {
-    "weights": "weights and tables",
+    "weights": "weights and buffers",
     "gradients": "gradients",
-    "optimizer": "state of the optimizer",
+    "optimizer": "optimizer state",
     "average": "moving average",
-    "copies": "copies of the matrices for autocast",
-    "exchange": "exchange between processes",
+    "copies": "copies of the weights for autocast",
+    "exchange": "communication buffers",
     "activations": "activations",
-    "logits": "logits at a time",
+    "logits": "logits",
 }
 
 
 def show_forecast(forecast: Forecast, device: Device, *, is_here: bool, sharded: bool) -> None:
-    """Prints what the training will be, the memory of each process, and on how many GPUs it fits.
+    """Prints the plan of the run, the memory of each process, and the number of GPUs that it needs.
 
     Args:
-        is_here: whether that is this machine's.
+        is_here: whether the device is that of this computer.
         sharded: whether FSDP is configured.
     """
     console = Console()
@@ -47,7 +47,7 @@ def show_forecast(forecast: Forecast, device: Device, *, is_here: bool, sharded:
 
 
 def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
-    """Network, work and time."""
+    """A table of network, work and time."""
     config, network = forecast.estimate.config, forecast.network
     total, non_embedding = count_parameters(network)
     table = Table(title="Plan", title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
@@ -65,10 +65,10 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
             f"  {name}": f"{number:,}" if number or name != "head" else "0 (tied to the embedding)"
             for name, number in parameters_by_part(network).items()
         },
-        "updates": f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens",
-        "tokens": f"{about}{amount(updates * forecast.estimate.tokens)} in all",
-        "operations": f"{about}{amount(forecast.flops, 'FLOP')} in all, "
-        f"{amount(forecast.flops_of_update, 'FLOP')} an update",
+        "steps": f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens",
+        "tokens": f"{about}{amount(updates * forecast.estimate.tokens)} in total",
+        "compute": f"{about}{amount(forecast.flops, 'FLOP')} in total, "
+        f"{amount(forecast.flops_of_update, 'FLOP')} per step",
         "device": device.name,
         "time": estimate(forecast, device, is_here=is_here),
     }
@@ -78,28 +78,28 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
 
 
 def estimate(forecast: Forecast, device: Device, *, is_here: bool) -> str:
-    """The time of the training, and where it comes from."""
+    """The duration of the run, and how it was determined."""
     updates = forecast.estimate.config.trainer.max_steps
     seconds = measured_seconds(forecast, device) if is_here else None
     if seconds is not None:
-        processes = "" if forecast.world_size == 1 else " by one process, without the others"
+        processes = "" if forecast.world_size == 1 else " with one process"
         return (
-            f"{duration(updates * seconds)}: measured here{processes}, {1000 * seconds:.3g} ms an update of tokens "
-            "without meaning; validation, test, logging and reading are not in it"
+            f"{duration(updates * seconds)}: measured on this computer{processes}, {1000 * seconds:.3g} ms per step on "
+            "arbitrary tokens, without validation, test, logging and reading data"
         )
     computed = computed_seconds(forecast, device)
     if computed is None:
-        too_large = "not known: too large to try out here; device=h100 (or another) computes it"
-        return too_large if is_here else "not known in this precision"
+        too_large = "unknown: too large to measure on this computer; set device=h100 (or another) to compute it"
+        return too_large if is_here else "unknown for this precision"
     devices = "" if forecast.world_size == 1 else f" of {forecast.world_size} devices"
     return (
-        f"{duration(computed)}: not measured; computed for {100 * UTILISATION:.0f} % of the peak{devices}, assumed "
-        "(published trainings of large networks reached 21 to 46 %, small networks reach far less)"
+        f"{duration(computed)}: not measured; computed for an assumed {100 * UTILISATION:.0f} % of the peak{devices} "
+        "(published runs of large networks reached 21 to 46 %, small networks reach far less)"
     )
 
 
 def memory(footprint: Footprint, what: str) -> Table:
-    """The parts of the memory of a process."""
+    """A table of the memory of a process."""
     table = Table(
         "memory of each process", title_justify="left", box=box.SIMPLE_HEAD, caption=what, caption_justify="left"
     )
@@ -108,37 +108,37 @@ def memory(footprint: Footprint, what: str) -> Table:
         if count:
             table.add_row(NAMES[name], size(count))
     table.add_section()
-    table.add_row("in all", size(footprint.total))
+    table.add_row("total", size(footprint.total))
     return table
 
 
 def fits(forecast: Forecast, rows: int, devices: list[Device]) -> Table:
-    """On how many GPUs the training fits."""
-    table = Table(f"fits, of batches of {counted(rows, 'row')}", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
-    table.caption, table.caption_justify = f"counting on {100 * USABLE:.0f} % of each memory", "left"
+    """A table of the number of GPUs that the run needs."""
+    table = Table(f"GPUs for batches of {counted(rows, 'row')}", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
+    table.caption, table.caption_justify = f"assuming that {100 * USABLE:.0f} % of each memory is usable", "left"
     largest = max(device.memory for device in devices)
     memory = forecast.memory_on_gpus
-    least = memory.fsdp(rows, rows)  # one row a device
+    least = memory.fsdp(rows, rows)  # one row per device
     if least.total > USABLE * largest:
         advice = (
             "trainer.precision=bf16-true keeps no copies for autocast" if least.copies else "lower shape.max_length"
         )
         table.caption += (
-            f"; FSDP does not share copies for autocast ({size(least.copies)}), activations of one row "
-            f"({size(least.activations + least.logits)}) and what is whole for a moment "
+            f"; FSDP does not shard copies for autocast ({size(least.copies)}), activations of one row "
+            f"({size(least.activations + least.logits)}) and gathered weights "
             f"({size(least.exchange)}): {advice}"
         )
     for device in devices:
         evenly = forecast.estimate.config.batch.tokens is None
         counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (memory.ddp, memory.fsdp)]
-        words = ["on none" if n is None else f"on {n}" for n in counts]
+        words = ["does not fit" if n is None else f"{n}" for n in counts]
         table.add_row(device.name, size(device.memory), *words)
     return table
 
 
 def show_findings(findings: Findings, redact: Redactor) -> None:
-    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word."""
-    table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
+    """Prints one line per check, errors and warnings first, and one line for all checks without a text."""
+    table = Table("", "check", "result", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
     silent = [finding.name for finding in findings if not finding.text]
     said = [finding for finding in findings if finding.text]
     for finding in sorted(said, key=lambda finding: -list(COLOURS).index(finding.level)):
@@ -153,5 +153,5 @@ def lengths(forecast: Forecast) -> str:
     """The positions of the longest batch."""
     estimate = forecast.estimate
     positions, source = estimate.longest
-    seen = f", the longest of {counted(estimate.num_updates, 'update')} that were laid out" if estimate.sample else ""
+    seen = f", the longest of {counted(estimate.num_updates, 'step')}" if estimate.sample else ""
     return counted(positions, "position") + (f" and {source} of the source" if source else "") + seen

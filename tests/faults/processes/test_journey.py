@@ -155,7 +155,7 @@ def test_the_journey(journey: Journey) -> None:
     week = journey.folder / "outputs" / "week"
     summaries = {file.parent: json.loads(file.read_text()) for file in week.glob("*/summary.json")}
     assert len(summaries) == jobs - 3
-    restarts = [log.read_text().count("going on from") for log in week.glob("*/train.log")]
+    restarts = [log.read_text().count("resuming from") for log in week.glob("*/train.log")]
     assert sum(restarts) >= 1, restarts
     for directory in summaries:  # each update once, whatever happened to its run
         rows = (directory / "metrics.csv").read_text().splitlines()

@@ -94,7 +94,7 @@ class Running:
         self.is_requeued()
         self.wait_for("COMPLETED")
         text = self.log.read_text()
-        assert "going on from" in text
+        assert "resuming from" in text
         assert "Traceback" not in text
         record = summary(self.run_dir)
         assert (record["updates"], record["weights_sha256"]) == (24, expected)

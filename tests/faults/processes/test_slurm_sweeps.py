@@ -189,9 +189,7 @@ def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     log = (sweep.training.folder / f"outputs/sweeps/slurm/{sweep.names()[0]}_0.log").read_text()
     stopped = re.search(rf"stopped by SIGUSR1 at step (\d); job {warned} is requeued", log)
     assert stopped is not None, log
-    assert re.search(rf"going on from .+, after {stopped[1]} update{'s' * (stopped[1] != '1')}$", log, re.MULTILINE), (
-        log
-    )
+    assert re.search(rf"resuming from .+, after {stopped[1]} step{'s' * (stopped[1] != '1')}$", log, re.MULTILINE), log
     (summary,) = sweep.summaries()
     assert json.loads(summary.read_text())["updates"] == 6
     assert sweep.run(SLOW, "seed=1,2")[0] == 0
