@@ -362,7 +362,7 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     variables = {"TRIPTYCH_ALLOW": "mine", "PYTHONPATH": path}
     finished = run("train", SHORT["E"], "data._target_=mine.Corpus", cwd=tmp_path, variables=variables)
     assert finished.returncode == 1
-    assert "data._target_=mine.Corpus: a corpus has columns, facts" in finished.stderr.splitlines()[-1]
+    assert "data._target_=mine.Corpus: a corpus needs columns, facts" in finished.stderr.splitlines()[-1]
 
 
 def test_help_may_be_cut(tmp_path: Path) -> None:

@@ -448,7 +448,7 @@ class TestRealText:
         assert piped.returncode == 0, piped.stderr  # an old answer is no input
         refused = run("predict", "checkpoint=drop", "num_beams=2", cwd=folder, stdin="x\n")
         assert refused.returncode == 1
-        assert "num_beams=2: classification writes no text" in refused.stderr
+        assert "num_beams=2: classification does not generate text" in refused.stderr
 
     def test_evaluate_notices_other_data(self, folder: Path) -> None:
         for name in ("x.en", "x.de"):

@@ -50,5 +50,5 @@ def test_a_run_on_the_default_data_says_so(
     hydra = OmegaConf.create({"overrides": {"task": overrides}})
     monkeypatch.setattr(HydraConfig, "get", lambda: hydra)
     warn_of_default_data(composed(*overrides))
-    said = f"no data= is given: using the synthetic data=dates; data={named} or another reads your files"
+    said = f"data is not set: using the synthetic data=dates. To use your own files, set data, such as data={named}"
     assert caplog.messages == ([] if named is None else [said])

@@ -80,7 +80,7 @@ def test_it_says_what_it_does(chosen: Callable[..., DictConfig], monkeypatch: py
         def isatty(self) -> bool:
             return True
 
-    for stream, says in ((Terminal(), "laying out train: 1,234 examples"), (io.StringIO(), "")):
+    for stream, says in ((Terminal(), "encoding train: 1,234 examples"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", stream)
         encode_training(RunSettings.of(config).encoding, task, splits.train)
         monkeypatch.undo()

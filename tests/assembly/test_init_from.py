@@ -114,7 +114,7 @@ def test_what_is_taken_and_what_is_new(
     new = [name for name in parameters if name.startswith("head.") and not with_head]
     taken = [parameter for name, parameter in parameters.items() if name not in new]
     (said,) = caplog.messages
-    assert f"{len(taken)} tensors ({sum(p.numel() for p in taken):,} parameters) taken" in said
+    assert f"loaded {len(taken)} tensors ({sum(p.numel() for p in taken):,} parameters)" in said
     assert said.endswith(f"; new: {', '.join(new) or 'none'}")
 
 
@@ -190,30 +190,33 @@ class TestSettings:
         ),
         (
             ["model=decoder_only", "model.decoder.num_layers=2"],
-            r"init_from=.* has another network: decoder.layers.1.self_attention.q.weight is missing there and .*",
+            r"init_from=.* has a different network: decoder.layers.1.self_attention.q.weight is missing in the checkpoint and .*",
         ),
         (["task=translation"], "task=translation on model=encoder_only: .*"),
         (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; omit tokenizer"),
         (
             ["shape.d_ff=48"],
-            r"init_from=.* has another network: encoder.layers.0.feed_forward.up.weight is \(32, 16\) there and "
-            r"\(48, 16\) here, encoder.layers.0.feed_forward.up.bias is \(32,\) there and \(48,\) here, "
-            r"encoder.layers.0.feed_forward.down.weight is \(16, 32\) there and \(16, 48\) here",
+            r"init_from=.* has a different network: encoder.layers.0.feed_forward.up.weight is \(32, 16\) in the checkpoint and "
+            r"\(48, 16\) in this run, encoder.layers.0.feed_forward.up.bias is \(32,\) in the checkpoint and \(48,\) in this run, "
+            r"encoder.layers.0.feed_forward.down.weight is \(16, 32\) in the checkpoint and \(16, 48\) in this run",
         ),
         (
             ["shape=tiny", "shape.num_layers=2"],
-            r"init_from=.* has another network: embedding.tokens.weight is \(\d+, 16\) there and \(\d+, 64\) here, .* "
+            r"init_from=.* has a different network: embedding.tokens.weight is \(\d+, 16\) in the checkpoint and \(\d+, 64\) in this run, .* "
             r"and \d+ more",
         ),
-        (["shape.max_length=129"], r".*: encoder.position.table is \(128, 16\) there and \(129, 16\) here"),
+        (
+            ["shape.max_length=129"],
+            r".*: encoder.position.table is \(128, 16\) in the checkpoint and \(129, 16\) in this run",
+        ),
         (
             ["block.embed_norm=false", "block/feed_forward=gated"],
-            r".*: encoder.embed_norm.weight is \(16,\) there and missing here, .*, "
-            r"encoder.layers.0.feed_forward.gate.weight is missing there and \(32, 16\) here, .*",
+            r".*: encoder.embed_norm.weight is \(16,\) in the checkpoint and missing in this run, .*, "
+            r"encoder.layers.0.feed_forward.gate.weight is missing in the checkpoint and \(32, 16\) in this run, .*",
         ),
         (["init_from=nothing.ckpt"], "init_from=nothing.ckpt: no such file; expected a run directory or a checkpoint"),
         (["init_from={folder}/text.ckpt"], "init_from=.*text.ckpt is damaged: it is no archive of torch's"),
-        (["init_from={folder}/weights.ckpt"], "init_from=.*weights.ckpt: not a checkpoint of Triptych"),
+        (["init_from={folder}/weights.ckpt"], "init_from=.*weights.ckpt: not a Triptych checkpoint"),
     ],
 )
 def test_refusals(
@@ -303,7 +306,9 @@ def test_a_stack_reads_the_table_that_it_had(
 
 def test_a_table_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
     pretrain("task=denoising", *TWO_TABLES.split())
-    with pytest.raises(ConfigError, match=r"source_embedding.tokens.weight is \(.*, 16\) there and missing here"):
+    with pytest.raises(
+        ConfigError, match=r"source_embedding.tokens.weight is \(.*, 16\) in the checkpoint and missing in this run"
+    ):
         fine_tune("task=translation", "model.source_embedding=null")
 
 
@@ -381,7 +386,7 @@ def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
 
 def test_an_output_layer_of_its_own_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
     pretrain("task=denoising", "model=full", "block.tie_output=false")
-    with pytest.raises(ConfigError, match=r"has an output layer of its own; block\.tie_output=true would lose it"):
+    with pytest.raises(ConfigError, match=r"has a separate output layer; expected block\.tie_output=false to keep it"):
         fine_tune("task=translation", "block.tie_output=true")
 
 

@@ -33,7 +33,7 @@ def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: in
     batches = min(len(evaluation_batches(split.sizes, size, RankSlice(rank, world_size))) for rank in range(world_size))
     refused = [name for name, share in (("val", val), ("test", test)) if int(share * batches) == 0]
     if refused:
-        with pytest.raises(ValueError, match=f"^trainer.limit_{refused[0]}_batches=.*: no whole batch of {batches} "):
+        with pytest.raises(ValueError, match=f"^trainer.limit_{refused[0]}_batches=.*: less than one of {batches} "):
             check_shares(trainer, data, world_size)
     else:
         check_shares(trainer, data, world_size)

@@ -91,7 +91,7 @@ def test_the_mode_is_that_of_the_metric(chosen: Choose) -> None:
     ("override", "answer"),
     [
         ("checkpoints.mode=max", "callbacks.checkpoints.mode=max: the lowest val/loss is best; expected min or null"),
-        ("early_stopping.monitor=train/loss", "early_stopping.monitor=train/loss: expected a metric of the validation; "
+        ("early_stopping.monitor=train/loss", "early_stopping.monitor=train/loss: expected a validation metric; "
          "did you mean val/loss?"),
         ("early_stopping.monitor=val/matthews", "your own, set callbacks.early_stopping.mode=min or max"),
         ("early_stopping.monitor=val/confusion_matrix", "callbacks.early_stopping.mode=null: Classification states no"),

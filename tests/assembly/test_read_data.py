@@ -13,12 +13,12 @@ HEADER = " (no header line? Use data=labelled_text with data.columns)"
 @pytest.mark.parametrize(
     ("task", "data", "settings", "hint"),
     [
-        ("classification", "audio_files", ["label=label"], "; data.target=null leaves it out"),
-        ("classification", "image_files", ["label=label"], "; data.target=null leaves it out"),
+        ("classification", "audio_files", ["label=label"], "; set data.target=null to ignore it"),
+        ("classification", "image_files", ["label=label"], "; set data.target=null to ignore it"),
         ("classification", "audio_files", ["label=x", "target=null"], ""),
         ("transcription", "audio_files", [], ""),
         ("transcription", "audio_files", ["sound=x"], ""),
-        ("classification", "labelled_text", ["text=file", "pair=x"], f"{HEADER}; data.pair=null leaves it out"),
+        ("classification", "labelled_text", ["text=file", "pair=x"], f"{HEADER}; set data.pair=null to ignore it"),
         ("classification", "labelled_text", [], HEADER),
     ],
 )

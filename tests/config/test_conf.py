@@ -307,7 +307,7 @@ def test_one_stack_can_be_overridden() -> None:
         ),
         (
             ["experiment=generation/drawn", "task.levels=8"],
-            "data.levels=4 beside task.levels=8: .*expected data.levels=8",
+            "data.levels=4 and task.levels=8 differ: .*expected data.levels=8",
         ),
         (["task=image_generation", "data=dates", "model=full"], "data=dates has no image.* such as data=image_files$"),
         (["task=transcription", "data=dates", "model=full"], "data=dates has no sound.* such as data=audio_files$"),

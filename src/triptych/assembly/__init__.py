@@ -1,1 +1,1 @@
-"""From settings or a checkpoint to network, data and task."""
+"""Assembles network, data and task from settings or a checkpoint."""

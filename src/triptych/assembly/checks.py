@@ -1,6 +1,5 @@
-"""What is wrong with a training run, as far as it can be seen before the data is read: for those that train and for
-those that only look. What can be seen without torch is in ``early_checks``."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""The checks of a run before data are read, for train and the doctor. Checks without torch are in ``early_checks``."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import logging
 import os
@@ -30,42 +29,38 @@ from triptych.training.strategies import check_strategy
 log = logging.getLogger("triptych")
 
 LEAST_EPS = 1e-5
-"""Of an optimizer whose state is float16: with less, schedule-free AdamW and Muon diverged within three updates."""
+"""Minimum eps with float16 optimizer state; below it, schedule-free AdamW and Muon diverged within three steps."""
 
 
 def check_before_data(config: DictConfig) -> None:
-    """Everything that the configuration alone can show to be wrong."""
+    """Runs all checks of the configuration."""
     for look in CHECKS.values():
         look(config)
 
 
 def check_options(config: DictConfig) -> None:
-    """The network, and whether all options of its positions change something: if not, a warning says so."""
+    """Checks the network, and warns of position options that have no effect."""
     stacks = check_network(config).stacks
     rotary = [stack.position for stack in stacks if isinstance(stack.position, Rotary)]
     has_windows = any(window is not None for stack in stacks for window in stack.windows)
     if not has_windows and any(position.local_theta is not None for position in rotary):
-        log.warning("block.position.local_theta changes nothing: no layer has a window (block.attention.windows)")
+        log.warning("block.position.local_theta has no effect: no layer has a window (block.attention.windows)")
     if not any(stack.has_cross_attention for stack in stacks) and any(position.cross for position in rotary):
-        log.warning("block.position.cross=true changes nothing: the network has no cross-attention")
+        log.warning("block.position.cross=true has no effect: the network has no cross-attention")
 
 
 def check_data(config: DictConfig) -> None:
-    """The settings of the corpus; its files are another matter.
-
-    Raises:
-        ConfigError: settings that do not exist, or that leave nothing to train on or to validate with.
-    """
+    """Checks the settings of the corpus, not its files."""
     check(config, "data")
-    for key in ("train", "validation"):  # evaluate does without
+    for key in ("train", "validation"):  # optional in evaluate
         if key in config.data and config.data[key] is None:
-            raise ConfigError(f"data.{key}=null: training needs it")
+            raise ConfigError(f"data.{key}=null: required for training")
 
 
 def check_tokenizer(config: DictConfig) -> None:
-    """The tokenizer, its files if it is one that exists already, and what batches and task need of it."""
+    """Checks the tokenizer, its files if it is pretrained, and what batches and the task need."""
     check(config, "tokenizer")
-    if config.init_from is not None:  # the tokenizer is inside, and its files need not be there
+    if config.init_from is not None:  # the checkpoint contains the tokenizer, so its files may be missing
         return
     build(config, "tokenizer")
     target, share = target_of(config, "tokenizer"), config.batch.merge_dropout
@@ -74,17 +69,17 @@ def check_tokenizer(config: DictConfig) -> None:
     sentinels = OmegaConf.select(config, "tokenizer.num_sentinels")
     if issubclass(target_of(config, "task"), Infilling) and sentinels is not None and sentinels < LEAST_SENTINELS:
         raise ConfigError(
-            f"tokenizer.num_sentinels={sentinels}: task=infilling marks three places; expected at least "
+            f"tokenizer.num_sentinels={sentinels}: task=infilling needs three sentinels; expected at least "
             f"{LEAST_SENTINELS}"
         )
 
 
 class _ContextIsWanted(Exception):
-    """A task has looked at its settings, and wants the network and the data now."""
+    """Raised when the constructor of a task, after checking its settings, accesses the network or data."""
 
 
 class _Early:
-    """What the configuration alone decides; for all else a task has to wait."""
+    """Attributes known from the configuration; any other raises ``_ContextIsWanted``."""
 
     def __init__(self, **known: object) -> None:
         self.__dict__.update(known)
@@ -94,26 +89,22 @@ class _Early:
 
 
 def check_task(config: DictConfig) -> None:
-    """The settings of the task: its constructor runs as far as it gets without a network and data."""
+    """Checks the settings of the task: runs its constructor until it needs the network or data."""
     network = _Early(architecture=target_of(config, "model").architecture)
     with suppress(_ContextIsWanted):
         build(config, "task", {"context": _Early(max_length=config.shape.max_length, network=network)})
 
 
 def check_optimizer(config: DictConfig) -> None:
-    """Optimizer and schedule, together with what the trainer does with them.
-
-    Raises:
-        ConfigError: settings that do not go together.
-    """
+    """Checks optimizer and scheduler, and their combination with the trainer."""
     optimizer, _ = (build(config, key) for key in ("optimizer", "scheduler"))
     if isinstance(optimizer, ScheduleFreeAdamW):
         check_schedule_free()
         for name in config.callbacks:
             if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging | NewWeightsFirst):
                 raise ConfigError(
-                    f"callbacks.{name}: not with optimizer=schedule_free_adamw, which has an average of its own, of "
-                    "all weights from the first update on; omit one of them"
+                    f"callbacks.{name}: not supported with optimizer=schedule_free_adamw, which already averages all "
+                    "weights from the first step on. Omit one of them"
                 )
     if precision_of(config) == "16-mixed" and isinstance(optimizer, AdamW) and optimizer.fused:
         raise ConfigError(
@@ -123,8 +114,8 @@ def check_optimizer(config: DictConfig) -> None:
     has_eps = isinstance(optimizer, AdamW | Muon | ScheduleFreeAdamW)
     if precision_of(config) == "16-true" and has_eps and optimizer.eps < LEAST_EPS:
         raise ConfigError(
-            f"optimizer.eps={optimizer.eps}: in trainer.precision=16-true small squares of gradients are 0, so steps "
-            f"are divided by it; expected at least {LEAST_EPS}, such as 1.0e-4, or bf16-true"
+            f"optimizer.eps={optimizer.eps}: with trainer.precision=16-true small squared gradients round to 0, so "
+            f"steps are divided by eps; expected at least {LEAST_EPS}, such as 1.0e-4, or bf16-true"
         )
     if config.scheduler.warmup_steps >= config.trainer.max_steps:
         log.warning(
@@ -135,63 +126,63 @@ def check_optimizer(config: DictConfig) -> None:
 
 
 def check_trainer(config: DictConfig) -> None:
-    """The settings of Lightning's trainer."""
+    """Checks the settings of Lightning's Trainer."""
     check(config, "trainer")
     if precision_of(config).startswith("transformer-engine"):
         raise ConfigError(
-            f"trainer.precision={config.trainer.precision}: not tried here; expected 32-true or bf16-mixed"
+            f"trainer.precision={config.trainer.precision}: not supported; expected 32-true or bf16-mixed"
         )
-    check_strategy(config)  # before the optimizer, whose advice would lead to a precision that FSDP refuses
+    check_strategy(config)  # before the optimizer, which may suggest a precision that FSDP does not support
     if config.trainer.gradient_clip_algorithm not in (None, "norm"):
-        raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
+        raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by norm only; expected norm")
 
 
 def check_loggers_and_callbacks(config: DictConfig) -> None:
-    """Loggers and callbacks."""
-    choose_modes(config)  # those of a plan are chosen already
+    """Checks loggers and callbacks."""
+    choose_modes(config)  # no effect on the configuration of a plan
     for group in ("logger", "callbacks"):
         for name in config[group]:
             check(config, f"{group}.{name}")
-    for name in config.callbacks:  # a logger may begin to write where it is built
+    for name in config.callbacks:  # loggers are not built, because they may write files
         build(config, f"callbacks.{name}")
     if any(issubclass(target_of(config, f"logger.{name}"), TensorBoardLogger) for name in config.logger):
         check_tensorboard()
     if "checkpoints" not in config.callbacks:
         raise ConfigError(
-            "callbacks.checkpoints is missing; use callbacks=[default,...], such as callbacks=[default,ema]"
+            "callbacks.checkpoints is missing; expected callbacks=[default,...], such as callbacks=[default,ema]"
         )
 
 
 def check_windows(config: DictConfig) -> None:
-    """Windows of long texts."""
+    """Checks that ``batch.eval_stride`` is only set for language modeling."""
     stride = config.batch.eval_stride
     if stride is not None and not issubclass(target_of(config, "task"), LanguageModeling):
-        raise ConfigError(f"batch.eval_stride={stride}: only task=language_modeling reads in windows; expected null")
+        raise ConfigError(f"batch.eval_stride={stride}: only task=language_modeling uses windows; expected null")
 
 
 def check_accelerator(config: DictConfig) -> None:
-    """Whether there is a GPU here, where one is asked for."""
+    """Checks that a GPU is available if the configuration needs one."""
     if config.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
         raise ConfigError(
-            f"trainer.accelerator={config.trainer.accelerator}: no GPU is seen here; expected cpu or auto"
+            f"trainer.accelerator={config.trainer.accelerator}: no GPU is available; expected cpu or auto"
         )
 
 
 def check_compiler(config: DictConfig) -> None:
-    """Whether there is what compile=true needs."""
+    """Checks the requirements of compile=true."""
     if not config.compile:
         return
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        raise ConfigError(f"compile=true: no C++ compiler {compiler}; install one, or set CXX")
+        raise ConfigError(f"compile=true: no C++ compiler {compiler}. Install one, or set CXX")
     if "FSDP" in str(OmegaConf.select(config, "trainer.strategy._target_")):
-        raise ConfigError("compile=true: not with trainer=fsdp; expected one process or trainer=ddp")
+        raise ConfigError("compile=true: not supported with trainer=fsdp; expected one process or trainer=ddp")
 
 
 CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "configuration": check_root,
     "classes": check_targets,
-    "updates": check_updates,
+    "steps": check_updates,
     "model": check_model_choice,
     "task and model": check_grid,
     "network": check_options,
@@ -209,4 +200,4 @@ CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "validation": check_validation,
     "default data": warn_of_default_data,
 }
-"""What is looked at, in this order; the name of each is for those who read of it."""
+"""The checks in order, by displayed name."""

@@ -1,5 +1,5 @@
-"""What is null of the network in a configuration that was composed: its parts are chosen by ``block`` and the task, its
-vocabulary and its outputs by the data."""
+"""Fills in what is null in the network's configuration: parts from ``block`` and the task, vocabulary and outputs from
+the data."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import math
@@ -10,11 +10,11 @@ from triptych.config import PARTS, ConfigError, refusing, target_of
 from triptych.data import CorpusFacts
 
 SIGNALS = {"sound": "frames", "image": "patches"}
-"""What reads each field of an example that is no text: the names of nodes of the configuration."""
+"""The node that embeds each non-text field of an example."""
 
 
 def choose_parts(config: DictConfig) -> None:
-    """Fills in what is null of the network: the parts of each stack by those of ``block``, and the head by the task."""
+    """Fills in the parts of each stack from ``block``, and the head from the task."""
     task, network, model = target_of(config, "task"), target_of(config, "model"), config.model
     architecture, kind = network.architecture, "classes"
     if architecture not in task.pools:
@@ -52,24 +52,24 @@ def choose_parts(config: DictConfig) -> None:
 
 
 def signal_node(config: DictConfig) -> str | None:
-    """Of the configuration, what reads the data that are no texts; None: they are."""
+    """The node that embeds audio or images, if the data have some; None: text."""
     columns = getattr(target_of(config, "data"), "columns", ()) if "_target_" in config.data else ()
     reads = target_of(config, "task").reads
     return next((node for column, node in SIGNALS.items() if column in columns and column in reads), None)
 
 
 def count_patches(config: DictConfig) -> int:
-    """Of an image."""
+    """The number of patches per image."""
     sides = zip(config.patches.image_size, config.patches.patch_size, strict=False)
     return math.prod(image // max(patch, 1) for image, patch in sides)
 
 
 def complete_config(config: DictConfig, vocab_size: int, corpus: CorpusFacts) -> None:
-    """Fills in what the tokenizer and the data decide, so that the configuration says it all.
+    """Fills in the vocabulary size and the number of outputs.
 
     Args:
-        config: with its parts (``choose_parts``).
-        vocab_size: tokens of the tokenizer.
+        config: configuration after ``choose_parts``.
+        vocab_size: vocabulary size of the tokenizer.
     """
     check_parts_chosen(config)
     task, head = target_of(config, "task"), config.model.head
@@ -80,7 +80,7 @@ def complete_config(config: DictConfig, vocab_size: int, corpus: CorpusFacts) ->
 
 
 def check_parts_chosen(config: DictConfig) -> None:
-    """Raises ``ValueError`` for a configuration whose stacks have no parts yet."""
+    """Raises ``ValueError`` if ``choose_parts`` was not called."""
     stacks = (config.model[name] for name in target_of(config, "model").stack_names)
     if any(stack[part] is None for stack in stacks for part in PARTS):
         raise ValueError("the parts of the stacks are not chosen: call choose_parts(config) first")

@@ -1,5 +1,5 @@
-"""What fits together: task, architecture, corpus, compiler."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""Checks whether task, architecture and corpus are compatible."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import logging
 import re
@@ -21,17 +21,13 @@ READ_BY = {
     "sound": "transcription or classification",
     "image": "captioning, classification, image_generation or image_text_matching",
 }
-"""The tasks that read what is no text."""
+"""The tasks with audio or image input."""
 CORPUS = ("columns", "facts", "splits", "optimum")
-"""What a class of corpora has; see ``triptych.data.Corpus``."""
+"""The attributes of a corpus class; see ``triptych.data.Corpus``."""
 
 
 def check_grid(config: DictConfig) -> None:
-    """Refuses what the configuration alone shows to be impossible, before any data is read.
-
-    Raises:
-        ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
-    """
+    """Checks that the architecture and the corpus support the task, before data are read."""
     task, network = target_of(config, "task"), target_of(config, "model")
     with refusing():
         task.check_architecture(network.architecture, config.task)
@@ -41,37 +37,37 @@ def check_grid(config: DictConfig) -> None:
     if not task.is_sum_of_examples and config.trainer.accumulate_grad_batches > 1:
         raise ConfigError(
             f"trainer.accumulate_grad_batches={config.trainer.accumulate_grad_batches}: the loss of task={task.name} "
-            "compares all examples of an update, so it cannot be computed in parts; expected 1"
+            "compares all examples of a step, so it cannot be accumulated; expected 1"
         )
     if not task.is_sum_of_examples and config.batch.size == 1:
-        raise ConfigError(f"batch.size=1: task={task.name} compares the examples of an update; expected at least 2")
+        raise ConfigError(f"batch.size=1: task={task.name} compares the examples of a step; expected at least 2")
     levels = OmegaConf.select(config, "data.levels")
     if task is ImageGeneration and levels not in (None, config.task.levels):
         raise ConfigError(
-            f"data.levels={levels} beside task.levels={config.task.levels}: the data would be rounded once more; "
+            f"data.levels={levels} and task.levels={config.task.levels} differ: the data would be rounded twice; "
             f"expected data.levels={config.task.levels}"
         )
     check_corpus(config)
 
 
 def check_corpus(config: DictConfig) -> None:
-    """Refuses a corpus that cannot serve the task, or whose inputs the network does not read."""
+    """Checks that the corpus has the columns of the task, and inputs that the network supports."""
     task, corpus = target_of(config, "task"), target_of(config, "data")
     if lacking := [name for name in CORPUS if not hasattr(corpus, name)]:
         raise ConfigError(
-            f"data._target_={config.data._target_}: a corpus has {', '.join(CORPUS)}; this one lacks "
+            f"data._target_={config.data._target_}: a corpus needs {', '.join(CORPUS)}; this one lacks "
             f"{', '.join(lacking)}"
         )
     name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
     if missing := task.missing(corpus.columns):
         other = corpus_of_files(task)
         raise ConfigError(
-            f"task={task.name}: data={name} has no {' and no '.join(missing)}, but {', '.join(corpus.columns)}; choose "
+            f"task={task.name}: data={name} has no {' and no '.join(missing)}, but {', '.join(corpus.columns)}. Choose "
             f"another task, or other data{f', such as data={other}' if other else ''}"
         )
     for key in task.columns:
-        if key != "text" and key in config.data and config.data[key] is None:  # words may stand in place of a text
-            raise ConfigError(f"task={task.name}: data.{key}=null; expected the column of the data that has it")
+        if key != "text" and key in config.data and config.data[key] is None:  # words may replace a text
+            raise ConfigError(f"task={task.name}: data.{key}=null; expected the name of a column")
     for signal, tasks in READ_BY.items():
         if signal in corpus.columns and signal not in (*task.reads, *task.columns):
             raise ConfigError(
@@ -84,12 +80,12 @@ def check_corpus(config: DictConfig) -> None:
 
 
 def corpus_of_files(task: type[Task]) -> str | None:
-    """The choice of data= that reads the user's files and has what a task needs, and the least besides: of a task that
-    reads texts as well as images, texts. None: no choice has it."""
+    """The choice of data= that reads the user's files and has the columns of a task, with the fewest others (text if a
+    task supports text and images); None: no choice."""
     found = {}
     for file in sorted(Path(str(files("triptych.conf")), "data").glob("*.yaml"), key=lambda file: file.stem):
         node = OmegaConf.load(file)
-        if not OmegaConf.is_missing(node, "train"):  # downloaded, or made on the spot
+        if not OmegaConf.is_missing(node, "train"):  # downloaded or synthetic
             continue
         columns = target_of(OmegaConf.create({"data": node}), "data").columns
         if not task.missing(columns) and READ_BY.keys() & columns <= {*task.columns}:
@@ -98,13 +94,13 @@ def corpus_of_files(task: type[Task]) -> str | None:
 
 
 def warn_of_default_data(config: DictConfig) -> None:
-    """Says that a training is on the default data, which nothing on the command line names, and what reads files."""
+    """Warns if a run uses the default data, because the command line names none."""
     if not {"experiment", "data"} & {*list_overridden()}:
         other = corpus_of_files(target_of(config, "task"))
-        reader = f"; data={other} or another reads your files" if other else ""
-        log.warning("no data= is given: using the synthetic data=dates%s", reader)
+        reader = f". To use your own files, set data, such as data={other}" if other else ""
+        log.warning("data is not set: using the synthetic data=dates%s", reader)
 
 
 def has_one_shape(task: Task, train: object) -> bool:
-    """Whether all full batches of a training split have the same shape: images alone, and windows of a long text."""
+    """Whether all full batches of a training split have the same shape, as with images or windows of a long text."""
     return not task.has_tokens or isinstance(train, LongText)

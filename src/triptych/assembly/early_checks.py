@@ -1,6 +1,5 @@
-"""What is wrong with a command as far as its configuration alone shows it. None of this needs torch, whose import takes
-longer than an answer should."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""The checks of a command's configuration that do not need torch, whose import is slow."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 from pathlib import Path
 from typing import Any, cast
@@ -30,61 +29,61 @@ SUPPORTED = (
     "inference_mode", "limit_test_batches", "limit_val_batches", "log_every_n_steps", "max_steps", "num_nodes",
     "num_sanity_val_steps", "precision", "profiler", "strategy", "val_check_interval",
 )  # fmt: skip
-"""Arguments of Lightning's trainer with which a run can be killed and resumed."""
+"""Arguments of Lightning's Trainer that work with resumed runs."""
 NOT_SUPPORTED = {
-    "limit_train_batches": "it would end an epoch and start the stream of batches over; expected trainer.max_steps=N",
-    "max_time": "where it stops depends on the clock; expected trainer.max_steps=N, or match=wall_time",
+    "limit_train_batches": "it would restart the stream of batches; expected trainer.max_steps=N",
+    "max_time": "the number of steps would depend on the speed; expected trainer.max_steps=N, or match=wall_time",
     "model_registry": "it uploads to Lightning's cloud; expected triptych export --push USER/NAME",
     "reload_dataloaders_every_n_epochs": "training has no epochs; expected 0",
     "sync_batchnorm": "no network has batch norm; expected false",
 }
-"""Those that would change the steps of a run, or do nothing, and why."""
+"""Arguments that would change the steps of a run or have no effect, with the reason."""
 OURS = {
-    "barebones": "a trainer with what a record needs",
+    "barebones": "null: a record needs the full trainer",
     "callbacks": "callbacks=[default,...], the config group",
     "check_val_every_n_epoch": "trainer.val_check_interval=N: training has no epochs",
     "enable_checkpointing": "callbacks.checkpoints.*",
     "enable_progress_bar": "callbacks.progress.refresh_rate=0",
     "fast_dev_run": "debug=fast, five steps of anything",
-    "limit_predict_batches": "triptych predict, which reads all lines",
+    "limit_predict_batches": "triptych predict with a shorter input file",
     "logger": "logger=csv, the config group",
-    "max_epochs": "trainer.max_steps=N: updates are the clock, not epochs",
-    "min_epochs": "trainer.max_steps=N: updates are the clock, not epochs",
-    "min_steps": "trainer.max_steps=N: every run has as many updates",
+    "max_epochs": "trainer.max_steps=N: the length is set in steps, not epochs",
+    "min_epochs": "trainer.max_steps=N: the length is set in steps, not epochs",
+    "min_steps": "trainer.max_steps=N: every run has exactly N steps",
     "overfit_batches": "data.num_train=N, or a smaller file",
-    "plugins": "none: those for checkpoint files and processes are set",
-    "use_distributed_sampler": "false: each process reads its own part already",
+    "plugins": "null: Triptych sets the plugins for checkpoints and processes",
+    "use_distributed_sampler": "false: each process already reads its own part",
 }
-"""Those that Triptych sets, or that would go against its own settings, and what to use instead."""
+"""Arguments that Triptych sets itself or that conflict with its settings, with what to use instead."""
 WITHOUT_EFFECT = {
     "limit_train_batches": 1.0,
     "reload_dataloaders_every_n_epochs": 0,
     "sync_batchnorm": False,
     "use_distributed_sampler": False,
 }
-"""Values of these that change nothing."""
+"""Values of these arguments that have no effect and are accepted."""
 
 
 def check_training(config: DictConfig) -> None:
-    """All of it, for a training."""
+    """Runs the checks for a training run."""
     mistakes = Mistakes()
     for check in (check_root, check_parts, check_targets, check_updates, check_batch, check_folders):
         with mistakes.noted():
             check(config)
-            if check is check_updates:  # which has looked at what this one reads
+            if check is check_updates:  # the next check needs valid values of these settings
                 check_validation(config)
     mistakes.raise_all()
 
 
 def check_evaluation(config: DictConfig) -> None:
-    """All of it, for an evaluation."""
+    """Runs the checks for an evaluation."""
     if OmegaConf.is_missing(config, "checkpoint") or not config.checkpoint:
-        raise ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file")
+        raise ConfigError("checkpoint is missing: set checkpoint=RUN, a run directory or a file")
     find_checkpoint(config.checkpoint)
 
 
 def check_prediction(config: DictConfig) -> None:
-    """All of it, for predictions."""
+    """Runs the checks for predictions."""
     mistakes = Mistakes()
     for key in ("batch_size", "max_new_tokens"):
         with mistakes.noted():
@@ -97,7 +96,9 @@ def check_prediction(config: DictConfig) -> None:
     with mistakes.noted():
         if config.output != "-":
             if config.input != "-" and source.resolve() == target.resolve():
-                raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
+                raise ConfigError(
+                    f"output={config.output} is the input file, which would be overwritten. Choose another file"
+                )
             check_writable("output", target)
     with mistakes.noted():
         check_evaluation(config)
@@ -105,7 +106,7 @@ def check_prediction(config: DictConfig) -> None:
 
 
 def check_root(config: DictConfig) -> None:
-    """Keys and values of the typed nodes."""
+    """Checks keys and values of the typed nodes."""
     schema = OmegaConf.get_type(config)
     assert schema is not None  # Hydra has typed it
     mistakes = Mistakes()
@@ -117,7 +118,7 @@ def check_root(config: DictConfig) -> None:
 
 
 def check_parts(config: DictConfig) -> None:
-    """The parts of the blocks, as far as their classes need not be known."""
+    """Checks the parts of the blocks without importing their classes."""
     mistakes = Mistakes()
     for node in ("block", "heads"):
         for key, value in flat(OmegaConf.to_container(config[node])).items():
@@ -128,12 +129,12 @@ def check_parts(config: DictConfig) -> None:
     for key in (f"model.{stack}.{part}" for stack in stacks for part in PARTS):
         if isinstance(value := OmegaConf.select(config, key), str):
             group = f"block/{key.rpartition('.')[2]}@{key}"
-            mistakes.append(f"{key}={value}: a part is chosen by its group; expected {group}={value}")
+            mistakes.append(f"{key}={value}: a part is chosen by its config group; expected {group}={value}")
     mistakes.raise_all()
 
 
 def check_targets(config: DictConfig) -> None:
-    """Whether every class that is to be built is allowed; that it exists is another matter."""
+    """Checks that every class in the configuration is allowed, not that it exists."""
 
     def look(key: str, node: Any) -> None:
         for name, value in node.items() if isinstance(node, dict) else ():
@@ -145,7 +146,7 @@ def check_targets(config: DictConfig) -> None:
 
 
 def check_updates(config: DictConfig) -> None:
-    """How long the training is, how its gradients are clipped, and what it runs on."""
+    """Checks the settings of the trainer: steps, gradient clipping and accelerator."""
     mistakes = Mistakes()
     for name, value in config.trainer.items():
         if value is None or repr(value) == repr(WITHOUT_EFFECT.get(name)):  # 1 is one batch, and 1.0 all of them
@@ -153,7 +154,7 @@ def check_updates(config: DictConfig) -> None:
         if name in NOT_SUPPORTED:
             mistakes.append(f"trainer.{name}={value}: not supported: {NOT_SUPPORTED[name]}")
         elif name in OURS:
-            mistakes.append(f"trainer.{name}={value}: not used here; expected {OURS[name]}")
+            mistakes.append(f"trainer.{name}={value}: not supported; expected {OURS[name]}")
     for name in ("max_steps", "accumulate_grad_batches", "log_every_n_steps"):
         with mistakes.noted():
             value = OmegaConf.select(config, f"trainer.{name}")
@@ -170,7 +171,7 @@ def check_updates(config: DictConfig) -> None:
             value = OmegaConf.select(config, f"trainer.{name}")
             check_type(f"trainer.{name}", value, float)
             if value <= 0 or (isinstance(value, float) and value > 1):
-                expected = "expected a number of batches, or a share above 0 and up to 1.0"
+                expected = "expected a number of batches, or a fraction above 0 and up to 1.0"
                 raise ConfigError(f"trainer.{name}={value}: {expected}")
     if (accelerator := config.trainer.accelerator) not in ACCELERATORS:
         mistakes.append(f"trainer.accelerator={accelerator}: {one_of(str(accelerator), ACCELERATORS)}")
@@ -178,7 +179,7 @@ def check_updates(config: DictConfig) -> None:
 
 
 def check_batch(config: DictConfig) -> None:
-    """Sizes of batches."""
+    """Checks the sizes of batches."""
     batch, mistakes = config.batch, Mistakes()
     mistakes += [
         f"batch.{key}={batch[key]}: expected at least 1"
@@ -190,12 +191,14 @@ def check_batch(config: DictConfig) -> None:
     with mistakes.noted():
         check_dropout("batch.merge_dropout", batch.merge_dropout)
     stride, most = batch.eval_stride, config.shape.max_length
-    if stride is not None and not 1 <= stride <= most and most >= 1:  # else that is the mistake
-        mistakes.append(f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={most}")
-    if (batch.size is None) == (batch.tokens is None):
-        both, advice = ("null", "batch.tokens=N") if batch.size is None else ("given", "batch.size=null")
+    if stride is not None and not 1 <= stride <= most and most >= 1:  # otherwise max_length is the error
         mistakes.append(
-            f"batch.size and batch.tokens are {both}: one of them says how large an update is; set {advice}"
+            f"batch.eval_stride={stride}: expected 1 to shape.max_length={most}, so that windows have no gaps"
+        )
+    if (batch.size is None) == (batch.tokens is None):
+        both, advice = ("null", "batch.tokens=N") if batch.size is None else ("set", "batch.size=null")
+        mistakes.append(
+            f"batch.size and batch.tokens are both {both}: expected one of them, the size of a step. Set {advice}"
         )
     with mistakes.noted():
         parts = config.trainer.accumulate_grad_batches
@@ -207,34 +210,30 @@ def check_batch(config: DictConfig) -> None:
 
 
 def check_validation(config: DictConfig) -> None:
-    """When the network is validated.
-
-    Raises:
-        ConfigError: never, though its best weights are wanted, or within an update.
-    """
+    """Checks the validation interval."""
     parts, every = config.trainer.accumulate_grad_batches, config.trainer.val_check_interval
     check_type("trainer.val_check_interval", every, float)
     if every <= 0 or (isinstance(every, float) and every > 1):
         raise ConfigError(
-            f"trainer.val_check_interval={every}: expected a number of batches, or a share of an epoch (0.5)"
+            f"trainer.val_check_interval={every}: expected a number of batches, or a fraction of an epoch (0.5)"
         )
     batches = config.trainer.max_steps * parts
     if config.test_weights == "best" and every > batches:
         raise ConfigError(
-            f"test_weights=best: trainer.val_check_interval={every} is beyond the {batches} batches of the training, "
-            f"so no weights are the best; expected at most {batches}, or test_weights=last"
+            f"test_weights=best: trainer.val_check_interval={every} exceeds the {batches} batches of the run, "
+            f"so it is never validated; expected at most {batches}, or test_weights=last"
         )
     if isinstance(every, int) and every % max(parts, 1):
         raise ConfigError(
-            f"trainer.val_check_interval={every} batches end within an update: expected a multiple of "
+            f"trainer.val_check_interval={every} batches end within a step: expected a multiple of "
             f"trainer.accumulate_grad_batches={parts}"
         )
 
 
 def check_folders(config: DictConfig) -> None:
-    """Whether there is what a new run begins with: the folder of its data, and the run of init_from."""
+    """Checks that the data folder, init_from and resume of a new run exist."""
     run = RunDirectory(config.run_dir)
-    if run.record.exists() or run.checkpoints.exists():  # another run's may be gone by now
+    if run.record.exists() or run.checkpoints.exists():  # a started run does not need them
         return
     if config.init_from is not None:
         find_checkpoint(config.init_from, "init_from")

@@ -1,4 +1,4 @@
-"""From the examples of a split to what the network reads: lines, windows of long texts, sounds, and what is lost."""
+"""Encodes the examples of a split for the network: lines, windows of long texts, or audio clips."""
 
 import logging
 from collections import Counter
@@ -34,12 +34,14 @@ log = logging.getLogger("triptych")
 
 
 def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:
-    """The training split as the network will see it: line by line (several times, with ``batch.merge_dropout``), or
-    windows of a long text."""
+    """Encodes the training split: line by line (several times with ``batch.merge_dropout``), or as windows of a long
+    text."""
     share = settings.merge_dropout
     if isinstance(examples, LongText):
         if share:
-            raise ValueError(f"batch.merge_dropout={share}: a long text is cut once; expected 0, or data of examples")
+            raise ValueError(
+                f"batch.merge_dropout={share}: not supported for a long text; expected 0, or data with examples"
+            )
         texts = [shard.ids for shard in shards_of(task, examples, "train")]
         weights = [source.weight for source in examples.sources]
         return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
@@ -47,7 +49,7 @@ def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[E
 
 
 def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Example]) -> list[Encoded]:
-    """The training split, cut into tokens ``batch.cuts`` times, each time without other merges."""
+    """Encodes the training split ``batch.cuts`` times, each time with other merges left out."""
     whole, cuts = task.tokenizer, list[Encoded]()
     try:
         for cut in range(settings.cuts):
@@ -61,7 +63,7 @@ def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Examp
 def encode_evaluation(
     settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText, name: str
 ) -> EncodedSet:
-    """A split as the network will be evaluated on it: line by line, or in windows of a long text."""
+    """Encodes a split for evaluation: line by line, or as windows of a long text."""
     if not isinstance(examples, LongText):
         return encode_lines(settings, task, examples, name)
     shards = shards_of(task, examples, name)
@@ -85,15 +87,14 @@ def shards_of(task: Task, text: LongText, name: str) -> list[Shard]:
 
 
 def stream_layout(task: Task) -> Layout:
-    """How the task lays out a window of a long text."""
-    assert isinstance(task, LanguageModeling)  # no other reads them
+    """The function of the task that encodes a window of a long text."""
+    assert isinstance(task, LanguageModeling)  # the only task with windows
     return task.encode_window
 
 
 def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
-    """A split line by line, from the cache if it was laid out like this before. Lines that are too long are refused,
-    truncated or dropped; but in the evaluation of a decoder-only language model, if they are not refused, each is
-    scored as a whole, in overlapping windows."""
+    """Encodes a split line by line, with a cache. Lines that are too long are errors, truncated or dropped. In the
+    evaluation of a decoder-only language model, unless they are errors, they are scored in overlapping windows."""
     if not task.has_tokens:
         return EncodedList(task.encode(examples))
     if task.image_shape is not None:
@@ -117,7 +118,7 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
     def write(lines: EncodedArrays) -> None:
         write_arrays(path, lines.as_arrays())
 
-    lines = make() if key is None else kept(path, "what is laid out is", read, make, write)
+    lines = make() if key is None else kept(path, "encoded examples are", read, make, write)
     warn_of_lost(settings, task, lines.lost, name)
     return lines
 
@@ -125,8 +126,8 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
 def encode_sounds(
     settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, audio: AudioInputs
 ) -> EncodedList:
-    """A split of sounds, as frames. Those that have more positions than the network reads are refused, truncated or
-    dropped, as texts are."""
+    """Encodes a split of audio clips as frames. Clips that are too long are errors, truncated or dropped, like
+    texts."""
     frames = audio.embedding
     rates = Counter(example.sound.rate for example in examples if example.sound is not None)
     for rate, count in rates.items():
@@ -139,10 +140,11 @@ def encode_sounds(
     if too_long and settings.too_long == "error":
         item = items[too_long[0]]
         where = "" if item.example is None else f"{item.example.where}: "
-        others = f" (so have {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
+        others = f" (as are {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
         raise ValueError(
-            f"{where}a sound of {lengths[too_long[0]]} positions{others}, but shape.max_length={audio.max_positions}; "
-            f"raise it, or frames.stride (now {frames.stride}), or choose batch.too_long=truncate or drop"
+            f"{where}an audio clip of {lengths[too_long[0]]} positions is longer than shape.max_length="
+            f"{audio.max_positions}{others}. Raise shape.max_length or frames.stride={frames.stride}, or set "
+            "batch.too_long=truncate or drop"
         )
     if not too_long:
         return EncodedList(items)
@@ -155,8 +157,8 @@ def encode_sounds(
 
 
 def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> str | None:
-    """What a laid out split follows from; None: it is not kept, since it follows from the seed, or from code that is
-    not ours."""
+    """The cache key of an encoded split; None: not cached, because it depends on the seed or on code outside of
+    Triptych."""
     key, is_ours = getattr(examples, "key", None), type(task).__module__.startswith("triptych.")
     if key is None or not is_ours or task.encodes_randomly or (name == "train" and settings.merge_dropout > 0):
         return None
@@ -169,9 +171,9 @@ def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
 def lay_out(
     settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str
 ) -> tuple[list[Encoded], Lost]:
-    """A split line by line, and what the network does not see of it; see ``encode_lines``."""
+    """Encodes a split line by line, and counts what is left out; see ``encode_lines``."""
     with show_progress("{task.description}", BarColumn(), TimeElapsedColumn()) as progress:
-        progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
+        progress.add_task(f"encoding {name}: {counted(len(examples), 'example')}", total=None)
         if name != "train":
             lines = task.encode(examples)
         elif settings.merge_dropout > 0:
@@ -186,8 +188,8 @@ def lay_out(
         kept = [item for item in lines if item.longest <= task.max_length]
         if lines and not kept:
             raise ValueError(
-                f"batch.too_long=drop: each of the {len(lines):,} training examples has more than "
-                f"shape.max_length={task.max_length} tokens"
+                f"batch.too_long=drop: all {len(lines):,} training examples have more than "
+                f"shape.max_length={task.max_length} tokens, so none is left"
             )
     else:
         kept = task.fit(lines)
@@ -202,15 +204,15 @@ def lay_out(
 
 
 def scores_in_windows(settings: EncodingSettings, task: Task, name: str) -> bool:
-    """Whether a line that is too long is scored as a whole, in overlapping windows."""
+    """Whether lines that are too long are scored in overlapping windows."""
     return settings.too_long != "error" and name != "train" and task.scores_in_windows
 
 
 def warn_of_lost(settings: EncodingSettings, task: Task, lost: Lost, name: str) -> None:
-    """Says how many lines of a split the network does not see whole, and how many of its tokens it does not know."""
+    """Warns of lines that are too long and of unknown tokens in a split."""
     warn_of_unknown(lost.unknown, lost.tokens, name)
     if scores_in_windows(settings, task, name):
-        done = f"scored in windows of that many, stride {settings.eval_stride or task.max_length}"
+        done = f"scored in windows of that length, stride {settings.eval_stride or task.max_length}"
     else:
         done = "dropped" if settings.too_long == "drop" and name == "train" else "truncated"
     if lost.too_long:
@@ -225,7 +227,7 @@ def warn_of_lost(settings: EncodingSettings, task: Task, lost: Lost, name: str) 
 
 
 def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
-    """Refuses ids that the network has no vector for. (A GPU would only say that an assertion failed.)"""
+    """Raises an error for token IDs outside of the vocabulary. (A GPU would only report a failed assertion.)"""
     sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None and ids.ndim == 1]
     if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
         return
@@ -235,6 +237,6 @@ def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
 
 
 def warn_of_unknown(unknown: int, count: int, name: str) -> None:
-    """Says how many tokens of a split stand for what the tokenizer does not know."""
+    """Warns of unknown tokens in a split."""
     if unknown:
         log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{count:,}", name)

@@ -1,4 +1,4 @@
-"""``init_from``: a run begins with the stacks of a checkpoint, under the head of its own task."""
+"""``init_from``: initializes the stacks of a run from a checkpoint; the head is that of the run's task."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
@@ -18,17 +18,15 @@ log = logging.getLogger("triptych")
 HEAD, OUTPUT, EMBEDDING = "head.", "head.output.weight", "embedding.tokens.weight"
 EMBEDDING_OF_SOURCE = f"source_{EMBEDDING}"
 CROSS = ".cross_"
-"""In the names of a block's cross-attention and of the way around it."""
+"""Part of the names of cross-attention weights and their residual connection."""
 DISTANCES = "position.table.weight"
-"""Of relative positions, whose rows are other distances in a causal stack."""
+"""Table of relative positions, whose rows mean other distances in a causal stack."""
 
 
 def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | None]":
-    """The configuration of the network that this run begins with: as ``init_from`` has it, or, once the run has
-    checkpoints of its own, as it was recorded, so that ``init_from`` need not be there any more.
+    """The configuration of the ``init_from`` checkpoint, and the checkpoint if it was read.
 
-    Returns:
-        The configuration, and the checkpoint if it was read.
+    A run that has its own checkpoints uses its recorded configuration instead, so that ``init_from`` may be deleted.
     """
     run = RunDirectory(config.run_dir)
     if config.resume != "never" and any(run.checkpoints.glob("*.ckpt")):
@@ -40,16 +38,16 @@ def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | Non
 
 
 class Pretrained:
-    """A checkpoint whose stacks a run begins with.
+    """A checkpoint that initializes the stacks of a run.
 
     Args:
-        name: file, or run directory (its newest checkpoint).
-        cross_attention: ``init_cross_attention`` of the configuration.
+        name: checkpoint file, or run directory (its latest checkpoint).
+        cross_attention: value of ``init_cross_attention``.
 
     Attributes:
-        config: its complete configuration.
-        architecture: of its network.
-        tokenizer: of its texts, and of this run's.
+        config: complete configuration of the checkpoint.
+        architecture: architecture of its network.
+        tokenizer: its tokenizer, which the run also uses.
     """
 
     def __init__(self, name: str, cross_attention: str) -> None:
@@ -60,10 +58,8 @@ class Pretrained:
         self._weights = trained.weights
 
     def sources(self, network: Network) -> dict[str, str | None]:
-        """The checkpoint's tensor that each of a network's begins as; None: it is new. Of another architecture it is
-        that of the stack of the same name, or of the only one. Likewise of tables of tokens: an encoder reads its own,
-        where it has one.
-        """
+        """The checkpoint's tensor that initializes each tensor of a network; None: it is new. For another architecture,
+        each stack and its embedding come from the stack of the same name, or from the only one."""
         own = network.architecture
         stacks = stack_sources(self.architecture, own)
         if not any(name.startswith("source_embedding.") for name in self._weights):
@@ -83,15 +79,8 @@ class Pretrained:
         return {name: source_of(name) for name in network.state_dict()}
 
     def check(self, network: Network) -> None:
-        """Refuses another network than the checkpoint's, as far as the embedding and the stacks go. A learned table of
-        positions may be longer than needed; another architecture may lack a stack, and cross-attention.
-
-        Args:
-            network: perhaps on the meta device.
-
-        Raises:
-            ConfigError: names what differs, with both shapes.
-        """
+        """Checks that the embedding and the stacks of a network match the checkpoint. A learned position table may be
+        longer than needed, and another architecture may lack a stack or cross-attention."""
         own, sources, problems = network.state_dict(), self.sources(network), []
         used = {name for name in sources.values() if name is not None}
         parts, is_other = {name.partition(".")[0] for name in used}, network.architecture != self.architecture
@@ -106,18 +95,15 @@ class Pretrained:
             now = tuple(own[name].shape) if name in own else ()
             is_longer = name.endswith(".position.table") and was[:1] > now[:1] and was[1:] == now[1:]
             if was != now and not is_longer and not name.startswith(HEAD):
-                found.append(f"{name} is {was or 'missing'} there and {now or 'missing'} here")
+                found.append(f"{name} is {was or 'missing'} in the checkpoint and {now or 'missing'} in this run")
         if found:
-            raise ConfigError(f"init_from={self.name} has another network: {listed(found)}")
+            raise ConfigError(f"init_from={self.name} has a different network: {listed(found)}")
 
     def give(self, task: Task) -> list[str]:
-        """Copies the checkpoint's weights into a task; the head's only if it predicts the same, else it stays as it is.
+        """Copies the checkpoint's weights into a task, including the head if both predict the same outputs.
 
         Returns:
-            the names of the network's tensors that are new.
-
-        Raises:
-            ConfigError: a network that does not fit.
+            the names of the tensors that were not copied.
         """
         self.check(task.network)
         own, sources = task.network.state_dict(), self.sources(task.network)
@@ -125,7 +111,7 @@ class Pretrained:
         with_head = self._predicts_the_same(task)
         if with_head and is_tied and not torch.equal(self._weights[OUTPUT], self._weights[EMBEDDING]):
             raise ConfigError(
-                f"init_from={self.name} has an output layer of its own; block.tie_output=true would lose it"
+                f"init_from={self.name} has a separate output layer; expected block.tie_output=false to keep it"
             )
         names = [name for name in own if not (is_tied and name == OUTPUT)]
         taken = {
@@ -137,7 +123,7 @@ class Pretrained:
             own[name].copy_(self._weights[source][: len(own[name])])
         new_weights = [name for name in names if name not in taken]
         log.info(
-            "init_from=%s%s: %s tensors (%s parameters) taken, and the network's settings and the tokenizer; new: %s",
+            "init_from=%s%s: loaded %s tensors (%s parameters), the network settings and the tokenizer; new: %s",
             self.name,
             self._adaptation(task.network),
             len(taken),
@@ -150,7 +136,7 @@ class Pretrained:
         return new_weights
 
     def _adaptation(self, network: Network) -> str:
-        """Which stack became which, of another architecture."""
+        """Describes which stack was initialized from which, for another architecture."""
         if network.architecture == self.architecture:
             return ""
         parts = [
@@ -164,7 +150,7 @@ class Pretrained:
         own = {name: t.shape for name, t in task.network.state_dict().items() if name.startswith(HEAD)}
         if own != {name: t.shape for name, t in self._weights.items() if name.startswith(HEAD)}:
             return False
-        if task.predicts_tokens:  # of the same tokenizer
+        if task.predicts_tokens:  # with the same tokenizer
             return bool(target_of(self.config, "task").predicts_tokens)
         labels, theirs = ((c.labels, c.tag_labels) for c in (task.corpus, self._corpus))
         return bool(target_of(self.config, "task").name == task.name and labels == theirs)

@@ -1,4 +1,4 @@
-"""The loaders of the encoded splits, and what they refuse."""
+"""The loaders of the encoded splits, and their checks."""
 
 import logging
 from math import ceil
@@ -16,18 +16,18 @@ from triptych.training.hardware import is_on_cpu
 log = logging.getLogger("triptych")
 
 MUCH_PADDING = 0.1
-"""From this share of padding on, batches are packed on CPUs. With 16 % of padding packed ones were 1.14 times as fast
-there, with 29 % 1.19 times (benchmarks/speed.md); with little they are as fast as padded ones."""
+"""Minimum fraction of padding for packing on CPUs. Packed batches were 1.14 times as fast with 16 % padding and 1.19
+times with 29 % (benchmarks/speed.md); with little padding they are equally fast."""
 
 
 def make_data_module(settings: RunSettings, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
     """The loaders of the splits.
 
     Args:
-        training: whether the training split is needed, and the validation split must be there.
+        training: whether the training split is needed and the validation split is required.
 
     Raises:
-        ValueError: an empty split, or a training split that no update can be made of.
+        ValueError: a split is empty, or the training split is too small for a step.
     """
     encoding, loader = settings.encoding, settings.loader
     train = encode_training(encoding, task, splits.train) if training else None
@@ -35,7 +35,7 @@ def make_data_module(settings: RunSettings, task: Task, splits: Splits, *, train
         check_update(loader, train)
     packed = train is not None and is_packed(settings, train)
     if packed and loader.packed is None:
-        log.info("training batches are packed, for much of them would be padding")
+        log.info("training batches are packed, because much of them would be padding")
     has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
     return DataModule(
         train=train,
@@ -50,13 +50,13 @@ def make_data_module(settings: RunSettings, task: Task, splits: Splits, *, train
 
 
 def step_size_of(settings: RunSettings) -> StepSize:
-    """What an optimizer step of a training reads."""
+    """The size of an optimizer step."""
     return StepSize(settings.loader.size, settings.loader.tokens, settings.trainer.accumulate_grad_batches)
 
 
 def is_packed(settings: RunSettings, train: Training) -> bool:
-    """Whether the batches of a training are packed. If ``batch.packed`` leaves it open, they are on CPUs, where a tenth
-    or more of the positions of padded batches would be padding."""
+    """Whether training batches are packed. With ``batch.packed=null``, they are on CPUs if padding would be at least
+    ``MUCH_PADDING``."""
     loader, trainer = settings.loader, settings.trainer
     if loader.packed is not None or not isinstance(train, EncodedArrays) or settings.compile:
         return bool(loader.packed)
@@ -65,34 +65,25 @@ def is_packed(settings: RunSettings, train: Training) -> bool:
 
 
 def check_shares(trainer: TrainerSettings, data: DataModule, world_size: int = 1) -> None:
-    """Refuses a share of the batches of an evaluation in which a process would have none.
-
-    Args:
-        world_size: processes that evaluate together.
-
-    Raises:
-        ValueError: such a share.
-    """
+    """Raises ``ValueError`` if a fraction of the evaluation batches leaves a process without any."""
     shares = {"val": trainer.limit_val_batches, "test": trainer.limit_test_batches}
     for (name, share), split in zip(shares.items(), (data.validation, data.test), strict=True):
         if split is not None and isinstance(share, float):
             batches = max(ceil(len(split.sizes) / data.eval_batch_size) // world_size, 1)
             if int(share * batches) == 0:
                 raise ValueError(
-                    f"trainer.limit_{name}_batches={share}: no whole batch of {counted(batches, 'batch')}; "
-                    "expected a larger share, a number of batches, or a smaller batch.eval_size"
+                    f"trainer.limit_{name}_batches={share}: less than one of {counted(batches, 'batch')}; "
+                    "expected a larger fraction, a number of batches, or a smaller batch.eval_size"
                 )
 
 
 def check_update(loader: LoaderSettings, train: Training) -> None:
-    """Refuses a training split that no update can be made of. (Of windows, the sampler does.)"""
+    """Raises ``ValueError`` if the training split is too small for a step. (The sampler checks windows.)"""
     if isinstance(train, TrainingWindows):
         return
     size, tokens = loader.size, loader.tokens
     if size is not None and 0 < len(train.sizes) < size:
-        raise ValueError(
-            f"batch.size={size}: the training split has {len(train.sizes)} examples; expected at most that"
-        )
+        raise ValueError(f"batch.size={size}: larger than the training split; expected at most {len(train.sizes)}")
     if tokens is not None and (longest := train.sizes.max(initial=0)) > tokens:
         example = train[int(train.sizes.argmax())].example
         where = "a window" if example is None else example.where

@@ -1,5 +1,5 @@
-"""Whether a metric that a callback or a search monitors is best when it is lowest or when it is highest."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""Determines whether a monitored metric is minimized or maximized."""
+# Takes a DictConfig: it checks keys and classes that any file may name.
 
 import inspect
 
@@ -10,7 +10,7 @@ from triptych.tasks import Task
 
 
 def choose_modes(config: DictConfig) -> None:
-    """Fills in the mode of each callback that monitors a metric, where it is null or not given."""
+    """Fills in the mode of each callback that monitors a metric, if it is null or missing."""
     for name, node in config.callbacks.items():
         key = f"callbacks.{name}"
         if OmegaConf.select(config, f"{key}.monitor") is None:
@@ -27,28 +27,28 @@ def mode_of(
     """The mode of a metric of the task, ``low`` or ``high``.
 
     Args:
-        metric: its name, such as val/loss.
-        given: the configured mode; None: what the task states.
-        key: of the metric, for messages.
-        mode_key: of the mode.
-        low: the mode of a metric whose lowest value is best.
-        high: the mode of one whose highest value is best.
+        metric: name of the metric, such as val/loss.
+        given: configured mode; None: that of the task.
+        key: key of the metric, for messages.
+        mode_key: key of the mode.
+        low: name of the mode that minimizes.
+        high: name of the mode that maximizes.
     """
     task: type[Task] = target_of(config, "task")
     modes = task.all_metric_modes()
     known = [f"val/{name}" for name in modes]
     name = metric.removeprefix("val/")
     if name == metric:
-        raise ConfigError(f"{key}={metric}: expected a metric of the validation{suggestion(metric, known)}")
+        raise ConfigError(f"{key}={metric}: expected a validation metric{suggestion(metric, known)}")
     stated = modes.get(name)
     expected = None if stated is None else low if stated == "min" else high
     if given is None and name not in modes:
         raise ConfigError(
-            f"{key}={metric}: {task.__name__} does not state such a metric{suggestion(metric, known)} (of a metric of "
-            f"your own, set {mode_key}={low} or {high})"
+            f"{key}={metric}: {task.__name__} has no such metric{suggestion(metric, known)} (for your own metric, "
+            f"set {mode_key}={low} or {high})"
         )
     if given is None and expected is None:
-        raise ConfigError(f"{mode_key}=null: {task.__name__} states no mode of {metric}; expected {low} or {high}")
+        raise ConfigError(f"{mode_key}=null: {task.__name__} defines no mode for {metric}; expected {low} or {high}")
     if given is not None and expected is not None and given != expected:
         best = "lowest" if stated == "min" else "highest"
         raise ConfigError(f"{mode_key}={given}: the {best} {metric} is best; expected {expected} or null")

@@ -1,4 +1,4 @@
-"""From a configuration to a task with its network."""
+"""Builds a task and its network from a configuration."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from triptych.training import TrainingModule
 
 
 def make_task(settings: RunSettings, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
-    """The task on a network.
+    """Builds the task.
 
     Args:
-        network: that the settings describe; None: a new one, whose weights are a function of the seed.
+        network: its network; None: a new one, whose weights depend only on the seed.
 
     Raises:
-        ConfigError: a vocabulary that is smaller than the tokenizer's. (A larger one has rows that are never read.)
+        ConfigError: shape.vocab_size is smaller than the tokenizer's vocabulary. (It may be larger.)
     """
     extra = settings.target("task").num_extra_tokens(settings.encoding.task)
-    if settings.vocab_size is not None and settings.vocab_size < tokenizer.vocab_size + extra:  # None: of images
-        besides = f", and the task {extra} besides" if extra else ""
+    if settings.vocab_size is not None and settings.vocab_size < tokenizer.vocab_size + extra:  # None: images
+        besides = f", and the task {extra} more" if extra else ""
         raise ConfigError(
             f"shape.vocab_size={settings.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens{besides}"
-            "; leave shape.vocab_size=null to take as many"
+            "; expected shape.vocab_size=null for the size of the tokenizer"
         )
     torch.manual_seed(settings.seed)
     context = TaskContext(
@@ -49,7 +49,7 @@ def make_task(settings: RunSettings, tokenizer: Tokenizer, corpus: CorpusFacts, 
 def make_module(
     settings: RunSettings, task: Task, *, has_one_shape: bool = False, new_weights: Sequence[str] = ()
 ) -> TrainingModule:
-    """What trains a task as the settings say.
+    """The LightningModule of a task.
 
     Args:
         has_one_shape: whether all batches have the same shape.
@@ -67,22 +67,22 @@ def make_module(
 
 
 def without_values(network: Network) -> Network:
-    """A copy on the meta device, which has shapes alone and costs nothing."""
+    """A copy on the meta device, which has shapes but no data."""
     return copy_with_tensors(network, lambda tensor: torch.empty_like(tensor, device="meta"))
 
 
 def check_network(config: DictConfig) -> Network:
-    """Builds the network on the meta device, which costs nothing: shapes that cannot be are refused at once.
+    """Builds the network on the meta device, to check its shapes at no cost.
 
     Args:
-        config: with its parts (``choose_parts``).
+        config: configuration after ``choose_parts``.
 
     Raises:
-        ConfigError: such a shape, or a stack with fewer positions than the texts may have tokens.
+        ConfigError: a shape is invalid, or a stack has fewer positions than shape.max_length.
     """
     check_parts_chosen(config)
     trial = config.copy()
-    OmegaConf.set_readonly(trial, False)  # a plan's can be read only
+    OmegaConf.set_readonly(trial, False)  # that of a plan is read-only
     if trial.shape.vocab_size is None:
         trial.shape.vocab_size = 8
     if trial.model.head.num_outputs is None:
@@ -96,6 +96,6 @@ def check_network(config: DictConfig) -> Network:
     if reads_text and network.room is not None and network.room < trial.shape.max_length:
         raise ConfigError(
             f"shape.max_length={trial.shape.max_length}, but a stack has max_length={network.room}; "
-            "expected no more tokens than positions"
+            f"expected at most {network.room}"
         )
     return network

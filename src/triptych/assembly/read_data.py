@@ -1,4 +1,4 @@
-"""From a configuration to its corpus and its tokenizer."""
+"""Reads the corpus of a configuration and trains its tokenizer."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
@@ -27,14 +27,14 @@ log = logging.getLogger("triptych")
 
 
 def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFacts]:
-    """The corpus, its examples, and what is known of it once they are read.
+    """Reads a corpus; returns it with its examples and metadata.
 
     Args:
-        name: what the corpus is called.
+        name: displayed name.
 
     Raises:
-        ValueError: it cannot be read.
-        ConfigError: it lacks a column that the task does not need.
+        ValueError: the data cannot be read.
+        ConfigError: a column is missing that the task does not need.
     """
     corpus: Corpus = build(config, "data")
     log.info("reading %s", name)
@@ -45,7 +45,7 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
         key, may_be_null = error.field, type(None) in get_args(hints_of(type(corpus)).get(error.field))
         if key == "text" or key in target_of(config, "task").columns or not may_be_null:
             raise
-        raise ConfigError(f"{error}; data.{key}=null leaves it out") from None
+        raise ConfigError(f"{error}; set data.{key}=null to ignore it") from None
     parts = (splits.train, splits.validation, splits.test)
     sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
     log.info("%s to train, %s to validate, %s to test", *sizes)
@@ -56,13 +56,13 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
-    """Trains the configured tokenizer on the texts, pairs and targets of the training split. (Images have no texts: the
-    tokenizer then has its special tokens only, and is not used.)"""
+    """Trains the tokenizer on the texts, pairs and targets of the training split. (With images, it only has special
+    tokens and is not used.)"""
     kind: TrainableTokenizer = build(config, "tokenizer")
     train = splits.train
     sources = (
         text for x in train if x.image is None and x.sound is None for text in (x.text, x.pair) if text is not None
-    )  # the text of a conversation is all that stands before its last answer, and that is the target
+    )  # in a conversation, the text is all messages before the last reply, and the target is that reply
     targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
     has_texts = not any(x.image is not None or x.sound is not None for x in islice(train, 1))

@@ -1,4 +1,4 @@
-"""From a checkpoint to its task."""
+"""Restores a task from a checkpoint."""
 # Takes a DictConfig: a configuration is made here, or read back to be changed.
 
 import logging
@@ -21,34 +21,34 @@ from triptych.training import damage_of, newest_good, read_checkpoint
 log = logging.getLogger("triptych")
 
 PREFIX = "network."
-"""Of the names of weights in a checkpoint."""
+"""Prefix of the names of weights in a checkpoint."""
 
 
 def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
-    """Changes the beam search of a task to what the configuration gives.
+    """Changes the beam search settings of a task.
 
     Args:
-        config: of ``evaluate`` or ``predict``.
-        keys: settings of ``BeamSearch``; those that are None stay as they are.
+        config: configuration of ``evaluate`` or ``predict``.
+        keys: settings of ``BeamSearch``; None: unchanged.
     """
     given = {key: config[key] for key in keys if config[key] is not None}
     if not given:
         return
     if not isinstance(task, GenerativeTask):
         key, value = next(iter(given.items()))
-        raise ConfigError(f"{key}={value}: {task.name} writes no text")
+        raise ConfigError(f"{key}={value}: {task.name} does not generate text")
     if isinstance(task, ImageGeneration):
         key, value = next(iter(given.items()))
-        raise ConfigError(f"{key}={value}: images are drawn pixel by pixel, without beam search")
+        raise ConfigError(f"{key}={value}: image generation does not use beam search")
     with refusing():
         task.search = replace(task.search, **given)
 
 
 def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
-    """The checkpoint itself, or the newest one of a run directory.
+    """The path of a checkpoint, or of the latest good one in a run directory.
 
     Args:
-        key: where it stands.
+        key: key of the path in the configuration.
     """
     file = find_checkpoint(path, key)
     if Path(path).is_dir() and (damage := damage_of(file)):
@@ -59,14 +59,14 @@ def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a checkpoint holds of a trained task.
+    """The contents of a checkpoint.
 
     Attributes:
-        path: of the file.
-        config: the complete configuration.
-        tokenizer: of the texts.
-        corpus: what is known of the corpus.
-        weights: of the network; with a moving average, that.
+        path: path of the file.
+        config: complete configuration.
+        tokenizer: tokenizer.
+        corpus: metadata of the corpus.
+        weights: weights of the network, or their moving average.
     """
 
     path: Path
@@ -80,8 +80,8 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     """Reads a checkpoint.
 
     Args:
-        path: of the file, or of a run directory (its newest checkpoint).
-        key: where it stands.
+        path: checkpoint file, or run directory (its latest checkpoint).
+        key: key of the path in the configuration.
     """
     path = checkpoint_file(path, key)
     try:
@@ -89,11 +89,11 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     except RunError as error:
         raise ConfigError(f"{key}={error}") from None
     if "triptych" not in checkpoint:
-        raise ConfigError(f"{key}={path}: not a checkpoint of Triptych")
+        raise ConfigError(f"{key}={path}: not a Triptych checkpoint")
     facts = checkpoint["triptych"]
     config = OmegaConf.create(facts["config"])
     if isinstance(OmegaConf.select(config, "block.position"), str):
-        raise ConfigError(f"{key}={path}: of Triptych 0.1, which described networks in another way; train it again")
+        raise ConfigError(f"{key}={path}: written by Triptych 0.1, whose configuration differs. Train it again")
     return Trained(
         path=path,
         config=config,
@@ -104,11 +104,11 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
 
 
 def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig, Task]:
-    """The configuration, and the task with its weights.
+    """The configuration and the task of a checkpoint.
 
     Args:
-        path: of the file, or of a run directory (its newest checkpoint).
-        precision: to compute in, in place of the training's (``trainer.precision``).
+        path: checkpoint file, or run directory (its latest checkpoint).
+        precision: precision to use instead of that of the training run.
     """
     trained = read_trained(path)
     for part in ("optimizer", "scheduler"):  # not built here, but their classes must be on the allow list
@@ -126,13 +126,13 @@ def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig,
 
 
 def load(checkpoint: str | Path, precision: str | None = None) -> Predictor:
-    """The trained task of a checkpoint, which is enough by itself; ``load(path).predict(texts)`` uses it.
+    """Loads the trained task of a checkpoint for prediction: ``load(path).predict(texts)``.
 
     Args:
-        checkpoint: a file, or a run directory (its newest checkpoint).
-        precision: to compute in, such as "32-true"; None: that of the training, in which it was tested.
+        checkpoint: checkpoint file, or run directory (its latest checkpoint).
+        precision: precision to use, such as "32-true"; None: that of the training run.
 
     Raises:
-        ConfigError: no such file, a file that is not a checkpoint of Triptych, or no such precision.
+        ConfigError: the file is missing or not a Triptych checkpoint, or the precision is unknown.
     """
     return Predictor(restore(checkpoint, precision)[1])
