@@ -1,28 +1,28 @@
-# make install: the environment, and nothing else
-# make demo: a study of the three architectures, 10 minutes of processor time: outputs/studies/demo/report.html
-# make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
-# make test: the tests, the longest files first; make test DURATIONS=1 writes tests/durations.json, how long each takes
-# make docs: the documentation as a site: outputs/site/index.html; a warning is an error, and a browser tries it
-# make faults: what a run must survive, a few times each, four tests at once, since they mostly wait; make faults FULL=1:
-#   as often as docs/faults.md says
-# make nightly: what make test and make faults leave out; writes to outputs/nightly.json which commit passed
-# make fuzz: random configurations, each trained, stopped, resumed, evaluated and exported; make fuzz N=600 SEED=1: the
-#   draws 1 to 600. A draw that fails prints the command that repeats it
-# make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes);
-#   asks for make nightly at the same commit
-# make versions: a row of docs/versions.md, with the Python and torch of PYTHON=python3.13 TORCH=2.14.1 (may download
-#   gigabytes, and removes them again)
-# make families: docs/families.md, what the published families are measured to be
-# make covering: docs/covering.md, which parts work with which architectures, tasks, precisions and other parts
-# make bench: benchmarks/speed.md, how fast training and decoding are beside other libraries (on an idle machine)
-# make gpu: docs/gpu.md, what Triptych is on the GPU of this machine; make gpu PART=decoder: a part of it; make gpu
-#   DEVICE=cpu: small, to see that it runs. With the python3 that is there and has torch, and wheels/ beside it if there is one
-# make wheels: wheels/, what make gpu needs besides torch, lightning and transformers, for a machine without a network
-# All others make their own environment in .venv, with the versions of constraints.txt.
+# make install: create the environment
+# make demo: run a study of the three architectures, 10 minutes of CPU time: outputs/studies/demo/report.html
+# make quick: run the tests that a change needs, within a minute; on a busy machine, make quick SECONDS=200
+# make test: run the tests, the longest files first; make test DURATIONS=1 writes their durations to tests/durations.json
+# make docs: build the documentation site and test it in a browser: outputs/site/index.html; a warning is an error
+# make faults: run the fault tests a few times each, four at a time, since they mostly wait; make faults FULL=1: as often as
+#   docs/faults.md states
+# make nightly: run the tests that make test and make faults skip; writes the tested commit to outputs/nightly.json
+# make fuzz: train, stop, resume, evaluate and export random configurations; make fuzz N=600 SEED=1: numbers 1 to 600. A
+#   failure prints the command that repeats it
+# make release: before a release, test blocks, models and tasks with the latest packages from pip (downloads gigabytes);
+#   requires make nightly at the same commit
+# make versions: add a row to docs/versions.md for PYTHON=python3.13 TORCH=2.14.1 (may download gigabytes, and deletes them)
+# make families: write docs/families.md, measurements of the published families
+# make covering: write docs/covering.md, which parts work with which architectures, tasks, precisions and other parts
+# make bench: write benchmarks/speed.md, training and decoding compared with other libraries (on an idle machine)
+# make gpu: write docs/gpu.md, results on the GPU of this machine; make gpu PART=decoder: one part; make gpu DEVICE=cpu: a
+#   small trial. It uses a python3 with torch, and the packages in wheels/, if that folder exists
+# make wheels: fill wheels/ with the packages that make gpu needs, except torch, lightning and transformers, for a machine
+#   without a network
+# All other targets create their environment in .venv, with the versions in constraints.txt.
 
 PYTHON ?= python3
-FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
-export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
+FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # longest first
+export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes; none of them should compile files
 
 .PHONY: install demo quick test docs faults nightly fuzz release versions families covering bench gpu wheels check clean
 

@@ -100,7 +100,7 @@ class TestRunDirectory:
         assert found is not None
         assert (found.path.parent.parent, found.step) == (translation, 6)
         (folder / "step-00000003.ckpt").hardlink_to(folder / "best.ckpt")
-        with pytest.raises(ConfigError, match="holds an unfinished run with task"):
+        with pytest.raises(ConfigError, match="contains an unfinished run with task"):
             state_to_resume(config, plain)
 
     def test_the_record(self, translation: Path) -> None:

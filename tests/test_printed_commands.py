@@ -265,7 +265,7 @@ def test_what_imports_a_folder(tmp_path: Path) -> None:
     (tmp_path / "my folder" / "config.json").touch()
     with pytest.raises(ConfigError) as error:
         find_checkpoint(tmp_path / "my folder")
-    _, _, command = str(error.value).partition(" is a Hugging Face folder: ")
+    _, _, command = str(error.value).partition(" is a Hugging Face folder. Run ")
     assert shlex.split(command.removesuffix(" first")) == [
         "triptych", "import", str(tmp_path / "my folder"), "--output", "CHECKPOINT",
     ]  # fmt: skip

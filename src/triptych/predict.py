@@ -290,7 +290,9 @@ def as_line(prediction: Prediction) -> str:
 def check_input(path: str) -> None:
     """Raises an error if the input is a table, whose lines are not texts."""
     if format_of(path) in {*NO_TEXT} - {".tsv", ".jsonl"}:  # a pair is two texts with a tab between
-        raise ConfigError(f"input={path}: a table; expected a file with a text a line, or .jsonl with JSON a line")
+        raise ConfigError(
+            f"input={path}: a table; expected a file with one text per line, or .jsonl with one JSON value per line"
+        )
 
 
 def read_texts(path: str) -> list[str]:

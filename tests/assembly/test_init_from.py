@@ -190,19 +190,22 @@ class TestSettings:
         ),
         (
             ["model=decoder_only", "model.decoder.num_layers=2"],
-            r"init_from=.* has a different network: decoder.layers.1.self_attention.q.weight is missing in the checkpoint and .*",
+            r"init_from=.* has a different network: "
+            r"decoder.layers.1.self_attention.q.weight is missing in the checkpoint and .*",
         ),
         (["task=translation"], "task=translation on model=encoder_only: .*"),
-        (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; omit tokenizer"),
+        (["tokenizer=bytes"], "tokenizer: the tokenizer of init_from=.* is used. Remove the tokenizer settings"),
         (
             ["shape.d_ff=48"],
-            r"init_from=.* has a different network: encoder.layers.0.feed_forward.up.weight is \(32, 16\) in the checkpoint and "
-            r"\(48, 16\) in this run, encoder.layers.0.feed_forward.up.bias is \(32,\) in the checkpoint and \(48,\) in this run, "
+            r"init_from=.* has a different network: "
+            r"encoder.layers.0.feed_forward.up.weight is \(32, 16\) in the checkpoint and \(48, 16\) in this run, "
+            r"encoder.layers.0.feed_forward.up.bias is \(32,\) in the checkpoint and \(48,\) in this run, "
             r"encoder.layers.0.feed_forward.down.weight is \(16, 32\) in the checkpoint and \(16, 48\) in this run",
         ),
         (
             ["shape=tiny", "shape.num_layers=2"],
-            r"init_from=.* has a different network: embedding.tokens.weight is \(\d+, 16\) in the checkpoint and \(\d+, 64\) in this run, .* "
+            r"init_from=.* has a different network: "
+            r"embedding.tokens.weight is \(\d+, 16\) in the checkpoint and \(\d+, 64\) in this run, .* "
             r"and \d+ more",
         ),
         (

@@ -237,7 +237,7 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(
     monkeypatch.setenv("TRIPTYCH_CACHE", "/proc/nowhere")
     config = chosen("experiment=dates/translation", *tiny.TINY)
     assert len(read(config)[0].train) == config.data.num_train
-    for words in ("the examples are not kept", "the tokenizer is not kept", "encoded examples are not kept"):
+    for words in ("the examples are not cached", "the tokenizer is not cached", "encoded examples are not cached"):
         assert words in caplog.text
 
 

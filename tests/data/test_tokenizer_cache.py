@@ -47,7 +47,7 @@ def entry(cache: Path) -> Path:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What each line is about, since the last time."""
-    known = ("tokenizer trained", "tokenizer loaded", "is damaged", "is not kept")
+    known = ("tokenizer trained", "tokenizer loaded", "is damaged", "is not cached")
     lines = [next(words for words in known if words in record.getMessage()) for record in caplog.records]
     caplog.clear()
     return lines
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be(cache: Path, caplog: pytest.LogCaptureFixture) 
     cache.write_text("a file")
     assert same(learned(Words(), TEXTS, TARGETS), Words().train(TEXTS, TARGETS))
     assert "TRIPTYCH_CACHE=FOLDER" in caplog.text
-    assert said(caplog) == ["is not kept"]
+    assert said(caplog) == ["is not cached"]
 
 
 def _learn_on_a_full_disk(barrier: Barrier, results: "Queue[tuple[str, list[str]]]") -> None:
@@ -184,8 +184,8 @@ def test_a_full_disk(cache: Path) -> None:
     _, records = results.get(timeout=60)
     process.join()
     (record,) = records
-    assert "the tokenizer is not kept" in record
-    assert "bytes are free there" in record
+    assert "the tokenizer is not cached" in record
+    assert "bytes are free" in record
     assert not [path for path in cache.glob("tokenizers/*") if path.suffix != ".lock"]
 
 

@@ -159,7 +159,7 @@ class TestResume:
         checkpoints = run.checkpoints
         other = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=100000", "optimizer.lr=0.1")
         assert other.wait() == 1
-        assert "run_dir=run holds an unfinished run with optimizer.lr=" in other.text
+        assert "run_dir=run contains an unfinished run with optimizer.lr=" in other.text
         assert run.checkpoints == checkpoints
         never = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6", "resume=never")
         assert never.wait() == 0, never.text
@@ -197,9 +197,9 @@ class TestResume:
 
         for override, answer in {
             "tokenizer=bytes": "was trained with tokenizer",
-            "optimizer=sgd": "its optimizer goes on, and it has optimizer=adamw",
-            "shape.num_layers=2": "its network stays, and it has model.encoder.num_layers=1; give the same",
-            "trainer.max_steps=3": f"has done {step} updates already",
+            "optimizer=sgd": "its optimizer state is for optimizer=adamw. Use the same optimizer",
+            "shape.num_layers=2": "its network has model.encoder.num_layers=1. Use the same settings",
+            "trainer.max_steps=3": f"has already completed all {step} steps",
             "callbacks.checkpoints.monitor=val/accuracies": "did you mean val/accuracy?",
         }.items():
             refused = job(tmp_path, CLASSIFICATION, ema, "run_dir=new", "resume=run", "optimizer.lr=0.01", override)
@@ -215,7 +215,7 @@ class TestResume:
         again = job(tmp_path, CLASSIFICATION, ema, "run_dir=run", "optimizer.lr=0.01")
         assert again.wait() == 0, again.text
         assert f"resuming from run/checkpoints/last.ckpt, after {step} steps" in again.text
-        assert f"the series begins after update {step}" in again.text
+        assert f"the series starts after step {step}" in again.text
 
     def test_the_same_command_goes_on_with_what_it_began(
         self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]

@@ -365,7 +365,7 @@ class TestResume:
 
     def test_another_configuration(self, answers: dict[str, Finished]) -> None:
         assert answers["other"].returncode == 1
-        assert "holds an unfinished run with optimizer.lr=0.003" in answers["other"].words
+        assert "contains an unfinished run with optimizer.lr=0.003" in answers["other"].words
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_set_with_other_lines_is_not_there(server: Server, tmp_path: Path) -> 
 
 def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
     (tmp_path / "set").write_text("a file")
-    with pytest.raises(RunError, match=r"set/downloads cannot be made \(Not a directory\)"):
+    with pytest.raises(RunError, match=r"set/downloads cannot be created \(Not a directory\)"):
         get(data_set({"x.txt": 1}, server.publish("x.txt", b"1\n")), tmp_path / "set")
 
 
@@ -264,7 +264,7 @@ def test_experiments_look_where_it_is_prepared(
     monkeypatch.chdir(tmp_path)
     config = chosen(f"data={data}")
     name = max((name for name in SETS if data.startswith(name)), key=len)
-    says = rf"data.dir=data/{name}.*: no such folder .*; `triptych get {name}` downloads what belongs there"
+    says = rf"data.dir=data/{name}.*: no such folder .*\. To download it, run `triptych get {name}`"
     with pytest.raises(ConfigError, match=says):
         build(config, "data")
     for file in SETS[name].prepared:
@@ -300,7 +300,7 @@ def test_the_command(
     assert "triptych train experiment=shakespeare/decoder_only" in out
     corpus = PlainText(dir="data/shakespeare", train="input.txt", validation=0.01, test=0.1)
     assert text.decode().endswith("".join(example.text for example in corpus.splits().test))
-    assert "shakespeare, 0.0 MB, is there: " in call()[1]
+    assert "shakespeare, 0.0 MB, downloaded: " in call()[1]
 
     (server.folder / "input.txt").write_bytes(b"another play\n")
     status, _, error = call("shakespeare", "--output", "other")

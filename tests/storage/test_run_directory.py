@@ -63,5 +63,5 @@ def test_the_checkpoint_of_a_directory(tmp_path: Path) -> None:
         run.last.touch()
     assert find_checkpoint(run.path) == run.last
     assert find_directories(tmp_path, "last.ckpt") == {tmp_path / name / "checkpoints" for name in "ab"}
-    with pytest.raises(ConfigError, match=f"holds 2 runs; choose one: {tmp_path}/a, {tmp_path}/b$"):
+    with pytest.raises(ConfigError, match=f"contains 2 runs; expected one of {tmp_path}/a, {tmp_path}/b$"):
         find_checkpoint(tmp_path)

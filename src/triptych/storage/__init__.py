@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, without secrets, kept, and fetched."""
+"""Atomic files, caches, downloads, locks and the redaction of secrets."""

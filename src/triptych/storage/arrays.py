@@ -1,4 +1,4 @@
-"""Arrays that are kept in the cache: one file, whole or not at all."""
+"""Files of arrays in the cache."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ import numpy as np
 from triptych.storage.atomic import replacing
 
 CODE = ("data", "tasks")
-"""The packages whose code decides what is kept."""
+"""The packages whose code affects the cached arrays."""
 MOST_BYTES = 4 * 2**30
-"""Of the files of a folder: beyond that, what was read the longest time ago is deleted."""
+"""Maximum size of a folder; the least recently used files are deleted."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """The file with these arrays, in the place of old ones of its folder."""
+    """Writes a file of arrays, and deletes old files if the folder is too large."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type] # none is called allow_pickle
     found = []
@@ -38,25 +38,25 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of a file; None: there is none, or it is damaged (a checksum of each array says so)."""
+    """The arrays of a file; None: it is missing or damaged (according to the checksums)."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
     except (OSError, ValueError, EOFError, BadZipFile):
         return None
     with suppress(FileNotFoundError, PermissionError):  # another process has deleted it, or another user owns it
-        os.utime(path)  # it is in use
+        os.utime(path)  # marks it as recently used
     return arrays
 
 
 def key_of(*facts: Any) -> str:
-    """The name of an entry: equal for equal facts and equal code."""
+    """The key of an entry, a hash of the facts and the code."""
     return hashlib.sha256(json.dumps([*facts, code_sha256()], sort_keys=True).encode()).hexdigest()
 
 
 @cache
 def code_sha256() -> str:
-    """Of our code that decides what an example is, and how it is laid out."""
+    """SHA-256 of the code that reads and encodes examples."""
     digest = hashlib.sha256()
     for package in CODE:
         for file in sorted(Path(__file__).parents[1].joinpath(package).rglob("*.py")):

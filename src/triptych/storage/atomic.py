@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whenever the process or the machine dies."""
+"""Atomic writes: after a crash, a file has either its old or its new content."""
 
 import os
 import secrets
@@ -12,17 +12,13 @@ from triptych.config import RunError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Takes what is written to a temporary file beside ``path`` for its new content, at the end and at once.
+    """Replaces a file atomically with the content written to a temporary file in the same directory.
 
-    Processes may write the same file at once: each has a temporary file of its own, and the content of the last stays.
-    The bytes are on the disk before the name points to them (Pillai et al. 2014, "All file systems are not created
-    equal").
-
-    Args:
-        path: the file; what it held stays until the new content is complete.
+    If several processes write the same file, the last one wins. The content is synced to disk before the rename (Pillai
+    et al. 2014, "All file systems are not created equal").
 
     Yields:
-        The temporary file, in the same directory, since a rename is atomic only within a file system.
+        The temporary file.
     """
     temporary = _temporary(path)
     try:
@@ -35,24 +31,24 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(folder)
     except BaseException as error:
         failure = None
-        temporary.unlink(missing_ok=True)  # before the free bytes are counted
-        # torch's writer turns the former into the latter; a RunError says itself what went wrong
+        temporary.unlink(missing_ok=True)  # before counting the free bytes
+        # torch's writer turns an OSError into a RuntimeError; a RunError has its own message
         if isinstance(error, OSError | RuntimeError) and not isinstance(error, RunError):
             free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
-            failure = RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free there")
+            failure = RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free")
         if failure is not None:
             raise failure from error
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """The file with this text, as a whole or not at all."""
+    """Writes a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def link(source: Path, path: Path) -> None:
-    """A second name for a file; a copy where the file system knows no links."""
+    """Creates a hard link, or a copy if the file system does not support links."""
     temporary = _temporary(path)
     try:
         os.link(source, temporary)
@@ -61,27 +57,27 @@ def link(source: Path, path: Path) -> None:
             shutil.copyfile(source, copy)
         return
     os.replace(temporary, path)
-    temporary.unlink(missing_ok=True)  # where both names are of one file already, a rename does nothing
+    temporary.unlink(missing_ok=True)  # a rename has no effect if both are links to the same file
 
 
 def remove_leftovers(folder: Path, of: str = "*") -> None:
-    """Deletes the temporary files, in a folder and below it, of processes that were killed while they wrote.
+    """Deletes the temporary files of killed processes in a folder and its subfolders.
 
     Args:
-        folder: nobody writes there now.
-        of: the name of the file that they wrote; all by default.
+        folder: folder to which no process is writing.
+        of: name of the written file; default: all.
     """
     for file in folder.rglob(f".{of}.*.tmp"):
         file.unlink(missing_ok=True)
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside ``path`` that no other writer has."""
+    """A unique temporary name in the same directory."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def reason_of(error: BaseException) -> str:
-    """The system's own words for what went wrong, even if torch wrapped them."""
+    """The system's error message, even if torch wrapped the exception."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

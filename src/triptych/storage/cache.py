@@ -1,4 +1,4 @@
-"""What is computed once and kept for later runs, in the folder that TRIPTYCH_CACHE names; else ~/.cache/triptych."""
+"""A cache for later runs, in the folder of the environment variable TRIPTYCH_CACHE or ~/.cache/triptych."""
 
 import hashlib
 import json
@@ -18,25 +18,25 @@ log = logging.getLogger("triptych")
 
 
 def cache_folder() -> Path:
-    """The folder; it need not be there yet."""
+    """The folder, which may not exist yet."""
     return Path(os.environ.get("TRIPTYCH_CACHE") or "~/.cache/triptych").expanduser()
 
 
 def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entry]) -> Entry:
-    """What ``read`` finds, or else what ``make`` makes, which one process does while others that want it wait. On a
-    file system without locks several processes may make it at once.
+    """The result of ``read``, or of ``make`` if there is none. One process makes it while others wait for it; on a file
+    system without locks, several processes may make it.
 
     Args:
-        read: the entry; None: it is not there, or not whole.
+        read: reads the entry; None: missing or incomplete.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the entry cannot be written.
     """
 
     def look() -> Entry | None:
         try:
             return read()
-        except FileNotFoundError:  # another process is making room
+        except FileNotFoundError:  # another process has deleted it to free space
             return None
 
     found = look()
@@ -48,8 +48,8 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
         lock.acquire()
     except OSError as error:
         raise RunError(
-            f"the cache {path.parent} cannot be written ({reason_of(error)}); TRIPTYCH_CACHE=FOLDER in the environment "
-            "names another"
+            f"the cache {path.parent} cannot be written ({reason_of(error)}). To use another folder, set the "
+            "environment variable TRIPTYCH_CACHE=FOLDER"
         ) from error
     try:
         if lock.is_exclusive:
@@ -63,13 +63,13 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
 def kept(
     path: Path, what: str, read: Callable[[], Entry | None], make: Callable[[], Entry], write: Callable[[Entry], None]
 ) -> Entry:
-    """Like ``cached``, but a cache that cannot be written costs a warning and nothing else.
+    """Like ``cached``, but only logs a warning if the cache cannot be written.
 
     Args:
-        what: is kept, for the warning, with its verb: "the tokenizer is".
-        read: the entry; None: it is not there, or not whole.
-        make: the entry.
-        write: keeps it; may raise a RunError.
+        what: subject and verb of the warning, such as "the tokenizer is".
+        read: reads the entry; None: missing or incomplete.
+        make: makes the entry.
+        write: writes the entry; may raise a RunError.
     """
 
     def make_and_write() -> Entry:
@@ -77,22 +77,22 @@ def kept(
         try:
             write(made)
         except RunError as error:
-            log.warning("%s not kept: %s", what, error)
+            log.warning("%s not cached: %s", what, error)
         return made
 
     try:
         return cached(path, read, make_and_write)
     except RunError as error:
-        log.warning("%s not kept: %s", what, error)
+        log.warning("%s not cached: %s", what, error)
         return make()
 
 
 def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was found out about a file, for as long as its size and its time of change stay.
+    """A cached result about a file, valid until its size or modification time changes.
 
     Args:
-        question: what is asked, with all that the answer depends on besides the file.
-        answer: finds it out; plain values.
+        question: key of the result, with everything else that it depends on.
+        answer: computes the result, in plain values.
     """
     status = path.stat()
     state = [str(path.resolve()), status.st_size, status.st_mtime_ns, question]
@@ -107,7 +107,7 @@ def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) 
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The content of a file; None: there is none, or it is damaged."""
+    """The content of a JSON file; None: it is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Published data sets: where their files are, what these must be, and how the experiments want them."""
+"""Downloads published datasets, verifies their files and prepares them for the experiments."""
 
 import gzip
 import hashlib
@@ -21,11 +21,11 @@ from triptych.storage.atomic import reason_of, replacing
 from triptych.storage.progress import show_progress
 
 FOLDER = "data"
-"""Where the experiments look for the sets, each in a folder of its name."""
+"""The folder where experiments expect the datasets, each in a subfolder of its name."""
 PATIENCE = 30.0
-"""Seconds to wait for a server's next bytes."""
+"""Timeout for a server in seconds."""
 PART = 2**18
-"""Bytes of a file that are read at once."""
+"""Bytes per read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class File:
     """A published file.
 
     Attributes:
-        address: of the file.
-        size: in bytes.
-        digest: ``sha256 HEX``, or ``git HEX``: the name that git gives its content, SHA-1 of a header and the content.
+        address: URL.
+        size: size in bytes.
+        digest: ``sha256 HEX``, or ``git HEX``: git's blob ID, the SHA-1 of a header and the content.
     """
 
     address: str
@@ -44,22 +44,22 @@ class File:
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
+        """The last part of the URL."""
         return self.address.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A data set.
+    """A published dataset.
 
     Attributes:
-        about: what it is.
-        licence: what its publishers say.
-        experiment: one that reads it.
-        files: that are downloaded.
-        prepared: the files that the experiments read, and how many lines each has; .gz: it is packed.
-        prepare: from the folder of the downloads to the content of each of these; None: file i as it is, unpacked, is
-            the content of prepared file i.
+        about: description.
+        licence: licence according to the publisher.
+        experiment: an experiment that uses it.
+        files: files to download.
+        prepared: number of lines of each prepared file; .gz files are compressed.
+        prepare: makes the contents of the prepared files from the download folder; None: they are the downloaded
+            files, decompressed.
     """
 
     about: str
@@ -70,22 +70,21 @@ class DataSet:
     prepare: Callable[[Path], Iterator[bytes]] | None = None
 
     def is_in(self, folder: Path) -> bool:
-        """Whether all that the experiments read is in a folder."""
+        """Whether all prepared files are in a folder."""
         return all((folder / name).is_file() for name in self.prepared)
 
 
 def get(data_set: DataSet, folder: Path) -> None:
-    """Downloads a data set into ``folder/downloads`` and prepares it in ``folder``; what is there already stays.
+    """Downloads a dataset to ``folder/downloads`` and prepares it in ``folder``; existing files are kept.
 
-    Each file is there as a whole or not at all. What is downloaded is read, never run, and no name in an archive
-    becomes a name on the disk."""
+    Files are written atomically. Downloaded code is never run, and names in archives are not used as paths."""
     if data_set.is_in(folder):
         return
     downloads = folder / "downloads"
     try:
         downloads.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{downloads} cannot be made ({reason_of(error)})") from None
+        raise RunError(f"{downloads} cannot be created ({reason_of(error)})") from None
     _download(data_set.files, downloads)
     contents = _unpacked(downloads, data_set.files) if data_set.prepare is None else data_set.prepare(downloads)
     for (name, num_lines), content in zip(data_set.prepared.items(), contents, strict=True):
@@ -98,22 +97,22 @@ def get(data_set: DataSet, folder: Path) -> None:
 
 
 def print_sets(folder: Path) -> None:
-    """What there is, and what of it is in the folder."""
+    """Prints the datasets, and which of them are in the folder."""
     for name, data_set in SETS.items():
         size = sum(file.size for file in data_set.files) / 1e6
-        print(f"{name}, {size:.1f} MB{', is there' if data_set.is_in(folder / name) else ''}: {data_set.about}")
+        print(f"{name}, {size:.1f} MB{', downloaded' if data_set.is_in(folder / name) else ''}: {data_set.about}")
         print(f"  licence: {data_set.licence}")
         for place in dict.fromkeys(file.address.rpartition("/")[0] for file in data_set.files):
             print(f"  from {place}")
     place = "" if folder == Path(FOLDER) else f" --output {shlex.quote(str(folder))}"
-    print(f"triptych get NAME{place} downloads into {folder}/NAME")
+    print(f"triptych get NAME{place} downloads a dataset to {folder}/NAME")
 
 
 def advice(dir: str) -> str:
-    """How to get the files that a folder lacks, if experiments look there for one of the sets; else nothing."""
+    """The command that downloads the dataset of a folder, as the end of an error message; empty: none."""
     parts = Path(dir).parts
     if len(parts) > 1 and parts[0] == FOLDER and parts[1] in SETS:
-        return f"; `triptych get {parts[1]}` downloads what belongs there"
+        return f". To download it, run `triptych get {parts[1]}`"
     return ""
 
 
@@ -125,28 +124,28 @@ def _download(files: Sequence[File], folder: Path) -> None:
             bar = progress.add_task(file.name, total=file.size)
             try:
                 if path.is_file():
-                    _check(file, path, f"{path}; delete it, and it is downloaded anew")
+                    _check(file, path, f"{path}; delete it to download it again")
                     continue
                 with replacing(path) as temporary:
                     with open(temporary, "wb") as out:
                         for part in _received(file):
                             out.write(part)
                             progress.advance(bar, len(part))
-                    _check(file, temporary, f"{file.address}; nothing of it is kept")
+                    _check(file, temporary, f"{file.address}; the download was discarded")
             except _Unreachable as error:
                 rest = [file for file in files[i:] if not (folder / file.name).is_file()]
                 lines = [f"{file.address} cannot be downloaded ({error})"]
-                lines += ["download what is missing elsewhere, put it in place, and run the same command again:"]
+                lines += ["download these files on another computer, copy them, and run the same command again:"]
                 lines += [f"  {file.address} -> {folder / file.name}" for file in rest]
                 raise RunError("\n".join(lines)) from None
 
 
 class _Unreachable(Exception):
-    """No answer, or a refusal, in the words of the server or of the system."""
+    """A failed request, with the message of the server or the system."""
 
 
 def _received(file: File) -> Iterator[bytes]:
-    """The bytes of a file, no more than one part beyond its size."""
+    """The bytes of a file, at most one part more than its size."""
     try:
         with urlopen(Request(file.address, headers={"User-Agent": "triptych"}), timeout=PATIENCE) as answer:
             size = 0
@@ -197,7 +196,7 @@ def _imdb(downloads: Path) -> Iterator[bytes]:
 
 
 def _sst2(downloads: Path) -> Iterator[bytes]:
-    """GLUE's phrases and sentences; of the sentences with five classes those that test, without the neutral ones."""
+    """GLUE's phrases and sentences, and the test sentences of SST-5 without the neutral ones."""
     with zipfile.ZipFile(downloads / "SST-2.zip") as archive:
         for split in ("train", "dev"):
             _, *lines = archive.read(f"SST-2/{split}.tsv").decode().removesuffix("\n").split("\n")
@@ -223,12 +222,12 @@ def _read_sets() -> dict[str, DataSet]:
 
 
 SETS = _read_sets()
-"""The sets that the experiments read, by their names."""
+"""The datasets of the experiments, by name."""
 
 
 def check_folder(folder: str) -> None:
-    """The folder of the data."""
+    """Checks that the data folder exists."""
     if not Path(folder).is_dir():
-        from triptych.storage.downloads import advice  # which needs rich
+        from triptych.storage.downloads import advice  # needs rich
 
         raise ConfigError(f"data.dir={folder}: no such folder ({Path(folder).resolve()}){advice(folder)}")

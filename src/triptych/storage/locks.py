@@ -1,4 +1,4 @@
-"""Locks of the system on files, which it releases when their process ends, however it ends."""
+"""File locks of the operating system, which are released when their process ends."""
 
 import errno
 import logging
@@ -10,22 +10,22 @@ from types import TracebackType
 from filelock import FileLock, Timeout
 
 NOT_SUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
-"""What ``flock`` answers on a file system without locks: some network file systems, and Lustre mounted without them."""
+"""Errors of ``flock`` on a file system without locks, such as some network file systems."""
 
 log = logging.getLogger("triptych")
 
 
 class Lock:
-    """An exclusive lock, not held yet. Where the file system has no locks, it excludes no other process, and a warning
-    says so once. A file in place of a lock would outlive a killed process, so there is none.
+    """An exclusive lock, initially released. On a file system without locks it does not exclude other processes, and
+    logs a warning once. (A plain lock file would outlive a killed process.)
 
     Args:
-        path: of the lock file, which stays.
-        place: what the warning is about.
-        without: the consequence where the file system has no locks.
+        path: lock file, which is not deleted.
+        place: subject of the warning.
+        without: consequence of a file system without locks.
 
     Attributes:
-        is_exclusive: whether the lock, once acquired, keeps other processes out.
+        is_exclusive: whether the acquired lock excludes other processes.
     """
 
     def __init__(self, path: Path | str, place: str, without: str) -> None:
@@ -34,14 +34,7 @@ class Lock:
         self.is_exclusive = True
 
     def acquire(self, *, wait: bool = True) -> bool:
-        """Takes the lock.
-
-        Args:
-            wait: whether to wait for the process that holds it.
-
-        Returns:
-            False: another process holds it.
-        """
+        """Acquires the lock, waiting for it if ``wait`` is set; returns False if another process holds it."""
         try:
             self._lock.acquire(timeout=-1 if wait else 0)
         except Timeout:
@@ -54,7 +47,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Releases it."""
+        """Releases the lock."""
         self._lock.release()
 
     def __enter__(self) -> "Lock":
@@ -69,5 +62,5 @@ class Lock:
 
 @cache
 def warn_once(message: str) -> None:
-    """Logs a warning, the first time in a process."""
+    """Logs a warning once per process."""
     log.warning(message)

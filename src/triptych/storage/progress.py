@@ -1,4 +1,4 @@
-"""Progress bars, of work that takes long."""
+"""Progress bars."""
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn
@@ -7,13 +7,13 @@ from rich.progress import Progress, ProgressColumn
 def show_progress(
     *columns: str | ProgressColumn, stderr: bool = True, transient: bool = True, disable: bool = False
 ) -> Progress:
-    """Bars of rich, which say nothing where there is no terminal.
+    """Progress bars of rich; hidden without a terminal.
 
     Args:
-        columns: of each bar; none: those of rich.
-        stderr: whether they are shown on standard error.
-        transient: whether they vanish at the end.
-        disable: whether they are not shown on a terminal either.
+        columns: columns; none: rich's default.
+        stderr: whether to use standard error.
+        transient: whether to remove the bars at the end.
+        disable: whether to hide the bars.
     """
     console = Console(stderr=stderr)
     return Progress(*columns, console=console, transient=transient, disable=disable or not console.file.isatty())

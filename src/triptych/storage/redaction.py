@@ -1,4 +1,4 @@
-"""What is a secret, and how it stays out of everything that a run leaves behind. Imports nothing of ours."""
+"""Detects secrets and redacts them in all files and logs of a run. Imports no other Triptych module."""
 
 import logging
 import os
@@ -8,32 +8,32 @@ from typing import Any
 
 REDACTED = "[redacted]"
 SHORTEST = 6
-"""Characters of the shortest secret that is replaced wherever it occurs; shorter ones only under their own name."""
+"""Minimum length of a secret to replace everywhere; shorter ones are only replaced under their own key."""
 
 SURE = re.compile(r"(?i)secret|passw|passphrase|credential|_pwd|(?:api|access|account|private|signing)[_-]?key")
-"""In a name: the value is a secret whatever it looks like."""
+"""Matches a name whose value is always a secret."""
 LIKELY = re.compile(r"(?i)(?:^|[^a-z])(?:apikey|auth|key|pass|token)(?:$|[^a-z])|[a-z](?-i:Key|Token)$")
-"""In a name: the value is a secret if it looks like one, for "text_key=review" and "pad_token=[PAD]" are none."""
+"""Matches a name whose value is a secret if it looks like one; "text_key=review" and "pad_token=[PAD]" are not."""
 OPAQUE = re.compile(r"(?![a-z_]+$)[\w.+/=:~-]{8,}")
-"""What looks like one: no blanks, no brackets, not an identifier in lower case."""
+"""Matches a value that looks like a secret: no spaces, no brackets, not a lower-case identifier."""
 
 IN_URL = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 SIGNED = re.compile(r"(?i)([?&](?:[a-z]+[-_.])*(?:sig|signature)=)[^&\s\"'<>#]+")
-"""What makes a link to a file of Azure, S3 or Google Cloud Storage valid for any holder."""
+"""Matches the signature in a link to a file on Azure, S3 or Google Cloud Storage."""
 KNOWN = re.compile(
     r"\b(?:sk-|gh[opsur]_|github_pat_|glpat-|xox[a-z]-|AKIA|wandb_v1_|eyJ)[\w.-]{16,}|\bhf_[A-Za-z0-9]{20,}"
     r"|(?<=[Bb]earer )[\w.+/=~-]{8,}"
 )
-"""Tokens of well-known services, which tell themselves by their beginning."""
+"""Matches tokens of well-known services by their prefix."""
 ASSIGNED = re.compile(r"""([A-Za-z_][\w.-]*)(["']?=["']?|["']:\s*["']?|:(?=\S))(?!\$\{|\.\.\.)([^\s"',;&{}\[\]()]+)""")
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Whether the name of a value says that it is a secret.
+    """Whether a value is a secret, according to its name.
 
     Args:
-        name: of an environment variable, or a key of the configuration with its parents, joined by dots.
-        value: what stands under it.
+        name: name of an environment variable, or dotted key of the configuration.
+        value: its value.
     """
     if value is None or isinstance(value, bool) or value == "":
         return False
@@ -43,11 +43,11 @@ def is_secret(name: str, value: object) -> bool:
 
 
 class Redactor:
-    """Replaces secrets by ``[redacted]``: the value of a key or an environment variable whose name says that it is one
-    (wherever it occurs), what stands before the @ of a URL, its signature, and the tokens of well-known services.
+    """Replaces secrets by ``[redacted]``: values of keys and environment variables with the name of a secret (wherever
+    they occur), the login and the signature in URLs, and tokens of well-known services.
 
     Args:
-        config: the resolved configuration, as plain containers; None: only what can be known without.
+        config: resolved configuration in plain containers, if there is one.
     """
 
     def __init__(self, config: object = None) -> None:
@@ -56,11 +56,11 @@ class Redactor:
         self._secrets = sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)
 
     def __call__(self, value: Any, name: str = "") -> Any:
-        """A copy without secrets.
+        """A copy of a value without secrets.
 
         Args:
-            value: a string, number or None, or lists and dictionaries of such.
-            name: the key that it stands under.
+            value: string, number or None, or lists and dictionaries of these.
+            name: key of the value.
         """
         if isinstance(value, dict):
             return {key: self(part, f"{name}.{key}") for key, part in value.items()}
@@ -83,7 +83,7 @@ class Redactor:
         return ASSIGNED.sub(replace, text)
 
     def guard_logging(self) -> None:
-        """From now on the log messages of this process have no secrets, their tracebacks included."""
+        """Redacts all further log messages of this process, including tracebacks."""
         for handler in logging.getLogger().handlers:
             handler.setFormatter(_Formatter(handler.formatter or logging.Formatter(), self))
 
@@ -98,7 +98,7 @@ class _Formatter(logging.Formatter):
 
 
 def leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """The values within containers, each with its key and the parents of that."""
+    """The values in nested containers, with their dotted keys."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield from leaves(part, f"{name}.{key}")

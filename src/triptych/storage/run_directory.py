@@ -1,4 +1,4 @@
-"""The files of a run: what they are called, and how far they say that it is."""
+"""The file names in a run directory, and the state of a run."""
 
 import json
 import shlex
@@ -10,17 +10,17 @@ from triptych.config import ConfigError, nearest
 RECORD, PRUNED = "summary.json", "pruned.json"
 LAST, BEST = "last.ckpt", "best.ckpt"
 STARTED = ("metrics.csv", "train.log", "slurm.json", "terminal.log", "job.json")
-"""The files of which a run has one before its record."""
+"""Files of an unfinished run, at least one of which exists."""
 SIGNS = (*STARTED, RECORD, PRUNED, ".lock")
-"""The files of which a run directory has one."""
+"""Files of a run directory, at least one of which exists."""
 
 
 class RunDirectory:
-    """The names in the directory of a run; docs/run_directory.md says what each file holds.
-    (``conf`` names the metrics, the log and the folder of the checkpoints too: they can be set.)
+    """The paths in a run directory; docs/run_directory.md describes each file. (``conf`` also sets the paths of the
+    metrics, the log and the checkpoints.)
 
     Args:
-        path: of the directory, whether it exists or not.
+        path: path of the directory, which may not exist.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -41,64 +41,56 @@ class RunDirectory:
         self.lock, self.lock_holder = path / ".lock", path / ".lock.holder"
 
     def rank_log(self, rank: int) -> Path:
-        """What a process other than the first prints."""
+        """The log of a rank other than 0."""
         return self.path / f"rank-{rank}.log"
 
     @property
     def has_begun(self) -> bool:
-        """Whether a run has written a checkpoint of its own. The best one of the run that it goes on from stands there
-        before, put there by the first of its processes, while the others may still be looking."""
+        """Whether the run has written a checkpoint. ``best.ckpt`` does not count: rank 0 copies it from the resumed run
+        while other ranks may still be checking."""
         return any(file.name != BEST for file in self.checkpoints.glob("*.ckpt"))
 
     def is_done(self, *, is_trial: bool) -> bool:
-        """Whether a run has nothing left to do: it was tested; a trial, which never tests, was validated or pruned.
-
-        Args:
-            is_trial: whether it is run as a trial of a search.
-        """
+        """Whether the run has finished: it was tested, or as a trial of a search, it was validated or pruned."""
         if is_trial:
             return self.record.exists() or self.pruned.exists()
         try:
             return is_tested(json.loads(self.record.read_text(encoding="utf-8"))["metrics"])
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except (ValueError, LookupError, TypeError):  # damaged, as who reads it will say
+        except (ValueError, LookupError, TypeError):  # damaged, which its reader reports
             return True
 
 
 def is_tested(metrics: Mapping[str, object]) -> bool:
-    """Whether the metrics of a finished run are those of a test too; a trial of a search has those of validation alone.
-
-    Args:
-        metrics: by name, as summary.json has them.
-    """
+    """Whether the metrics in summary.json include test metrics; those of a trial of a search do not."""
     return any(name.startswith("test/") for name in metrics)
 
 
 def find_directories(folder: Path, *names: str) -> set[Path]:
-    """The directories at or below a folder that have a file of one of these names."""
+    """The directories in a folder, including itself, that contain a file with one of these names."""
     return {file.parent for name in names for file in folder.rglob(name)}
 
 
 def find_checkpoint(path: str | Path, key: str = "checkpoint") -> Path:
-    """The checkpoint itself, or the last one of a run directory. Whether it is damaged is another matter.
+    """The path of a checkpoint, or of the latest one in a run directory; it may be damaged.
 
     Args:
-        key: where it stands.
+        key: key of the path in the configuration.
     """
     if "://" in str(path):
-        raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")
+        raise ConfigError(f"{key}={path}: expected a file or a run directory. Download it first")
     path = Path(path)
     if (path / "config.json").is_file():
         command = f"triptych import {shlex.quote(str(path))} --output CHECKPOINT"
-        raise ConfigError(f"{key}={path} is a Hugging Face folder: {command} first")
+        raise ConfigError(f"{key}={path} is a Hugging Face folder. Run {command} first")
     if path.suffix == ".safetensors":
-        raise ConfigError(f"{key}={path} holds weights alone; expected a checkpoint or a run directory")
+        raise ConfigError(f"{key}={path} only contains weights; expected a checkpoint or a run directory")
     if path.is_dir():
         runs = sorted(str(file) for file in path.iterdir() if RunDirectory(file).last.exists())
         path = RunDirectory(path).last
         if runs and not path.is_file():
-            raise ConfigError(f"{key}={path.parents[1]}: holds {len(runs)} runs; choose one: {', '.join(runs)}")
+            raise ConfigError(f"{key}={path.parents[1]}: contains {len(runs)} runs; expected one of {', '.join(runs)}")
     if not path.is_file():
         siblings = sorted(str(p) for p in path.parent.glob("*.ckpt")) if path.parent.is_dir() else []
         like = nearest(str(path), siblings)

@@ -81,7 +81,7 @@ class Denoising(GenerativeTask):
     metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max"}
     title = "Denoising"
     encodes_randomly = True
-    not_comparable = "each architecture has a denoising objective, and so a loss, of its own."
+    not_comparable = "each architecture has its own denoising objective and loss."
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:

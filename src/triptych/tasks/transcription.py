@@ -126,7 +126,7 @@ class Transcription(SignalToText):
     def word_splitters(self) -> Sequence[WordSplitter]:
         """The word splitter of the word error rate, at whitespace."""
         advice = "character_error_rate is reported, too"
-        return [WordSplitter("word error rate", "white space", str.split, advice)]
+        return [WordSplitter("word error rate", "whitespace", str.split, advice)]
 
     def test_metrics(self) -> dict[str, Metric]:
         """Returns the error rates of torchmetrics."""

@@ -29,9 +29,9 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
         yield
     except NotFinite as error:
         raise RunError(
-            f"{error}; it read {data.describe_update(error.update)}. The same command with not_finite=skip leaves such "
-            f"updates out; with optimizer.lr below {settings.learning_rate}, go on in another run_dir with "
-            f"resume={settings.run_dir}"
+            f"{error}; it read {data.describe_update(error.update)}. Run the same command with not_finite=skip to skip "
+            f"such steps, or resume in another run_dir with resume={settings.run_dir} and optimizer.lr below "
+            f"{settings.learning_rate}"
         ) from error
     except (MemoryError, RuntimeError) as error:
         if is_loss_of_a_peer(error):
@@ -41,8 +41,8 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
             said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
             reason = (said.rpartition(".cc:")[2].partition("] ")[2] or said).partition(". ")[0]
             raise RunError(
-                f"after {counted(trainer.global_step, 'update')} another process was gone or hung ({reason}); the same "
-                "command goes on from the newest checkpoint"
+                f"after {counted(trainer.global_step, 'step')} another process exited or hung ({reason}). Run the same "
+                "command again to resume from the latest checkpoint"
             ) from error
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise

@@ -83,30 +83,30 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
     found = differences(earlier.config, plain)
     if not is_own and (changed := differences(earlier.config, plain, of=differs_in_network)):
         raise ConfigError(
-            f"resume={config.resume}: its network stays, and it has {'; '.join(changed)}; give the same, or begin with "
-            f"its weights by init_from={config.resume}"
+            f"resume={config.resume}: its network has {'; '.join(changed)}. Use the same settings, or only its "
+            f"weights with init_from={config.resume}"
         )
     if not is_own and (changed := differences(earlier.config, plain, of=lambda key: key == "optimizer")):
         raise ConfigError(
-            f"resume={config.resume}: its optimizer goes on, and it has {changed[0]}; give the same, or begin with its "
-            f"weights by init_from={config.resume}"
+            f"resume={config.resume}: its optimizer state is for {changed[0]}. Use the same optimizer, or only its "
+            f"weights with init_from={config.resume}"
         )
     if found and is_own:
         raise ConfigError(
-            f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(found)}; give the same, or go on from "
-            f"it in another run_dir with resume={config.run_dir}, or start over with resume=never"
+            f"run_dir={config.run_dir} contains an unfinished run with {'; '.join(found)}. Use the same settings, "
+            f"resume in another run_dir with resume={config.run_dir}, or start over with resume=never"
         )
     for difference in found:
         if difference.startswith("tokenizer"):
-            raise ConfigError(f"resume={config.resume} was trained with {difference}, and needs it to go on")
+            raise ConfigError(f"resume={config.resume} was trained with {difference}; expected the same")
         log.warning("the run of resume=%s had %s", config.resume, difference)
     if not is_own and config.test_weights == "best" and earlier.best is None:
         raise ConfigError(
-            f"test_weights=best: the best checkpoint of the run that resume={config.resume} goes on from, of update "
-            f"{earlier.best_step}, is not beside {path}; expected test_weights=last, or that file as best.ckpt"
+            f"test_weights=best: the best checkpoint of resume={config.resume}, after step {earlier.best_step}, is not "
+            f"in the folder of {path}; expected test_weights=last, or that file as best.ckpt"
         )
     if not is_own and earlier.step == config.trainer.max_steps:
-        log.warning("resume=%s has done all %s updates already: nothing is trained", config.resume, earlier.step)
+        log.warning("resume=%s has already completed all %s steps: nothing is trained", config.resume, earlier.step)
     earlier.early_stop = early_stop(earlier, config, plain)
     if earlier.early_stop is not None:
         name = f"run_dir={config.run_dir}" if is_own else f"resume={config.resume}"
@@ -192,7 +192,7 @@ def differences(
 
     Args:
         earlier: complete configuration of the earlier run.
-        now: configuration of this run, before the data set ``FROM_DATA``.
+        now: configuration of this run, before the data determine ``FROM_DATA``.
         of: selects the settings to compare.
     """
     old, new = chosen(earlier), chosen(now)
@@ -277,8 +277,8 @@ class Earlier:
         for place in PLACES:
             if (was := old.get(place)) != (now := new.get(place)) and was is not None and now is not None:
                 log.warning(
-                    "%s=%s, but the run began with %s: the examples of each update stay the same, but dropout and the "
-                    "last digits do not",
+                    "%s=%s, but the run started with %s: the examples of each step stay the same, but dropout and the "
+                    "last digits differ",
                     place,
                     now,
                     was,
@@ -331,4 +331,4 @@ def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier
             pending = earlier is not None and earlier.pending_validation
             logger.rewind(0 if earlier is None else earlier.step, pending_validation=pending)
             if earlier is not None and not logger.path.exists():
-                log.warning("%s has no rows yet: the series begins after update %s", logger.path, earlier.step)
+                log.warning("%s has no rows yet: the series starts after step %s", logger.path, earlier.step)

@@ -132,7 +132,7 @@ class WandbLogger(LightningWandbLogger):
             if self._offline:
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            log.warning("W&B cannot be used (%s); the run goes on offline, for `wandb sync` later", reason)
+            log.warning("W&B cannot be used (%s); the run continues offline. Upload it later with `wandb sync`", reason)
             wandb.teardown()  # the started process holds the id
             self._offline, self._wandb_init["mode"] = True, "offline"
             run = super().experiment
@@ -161,7 +161,7 @@ class WandbLogger(LightningWandbLogger):
             super().log_metrics(row, step)
         except ConnectionError:
             if not self._is_lost:
-                log.warning("the process of W&B is gone; metrics.csv goes on")
+                log.warning("the W&B process has exited; the run only logs to metrics.csv from now on")
             self._is_lost = True
 
     @rank_zero_only
