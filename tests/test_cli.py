@@ -442,7 +442,7 @@ class TestRealText:
         assert json.loads(predicted.stdout)["label"] in ("0", "1")
         (folder / "precious.txt").write_text("x\n")
         refused = run("predict", "checkpoint=drop", "input=precious.txt", "output=./precious.txt", cwd=folder)
-        assert "would be lost" in refused.stderr
+        assert "would be overwritten" in refused.stderr
         assert (folder / "precious.txt").read_text() == "x\n"
         piped = run("predict", "checkpoint=drop", "output=precious.txt", cwd=folder, stdin="x\n")
         assert piped.returncode == 0, piped.stderr  # an old answer is no input
@@ -564,7 +564,7 @@ class TestChat:
             (["none"], "none: no such"),
             (["run", "--temperature", "-1"], "temperature=-1.0: expected a finite number, 0"),
             (["run", "--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
-            (["run", "--max-new-tokens", "1000"], "--max-new-tokens 1000: the model reads 128 tokens; expected fewer"),
+            (["run", "--max-new-tokens", "1000"], "--max-new-tokens 1000: expected at most 128, the model's shape"),
             (["run", "--system", " "], "--system: message 1 of system is empty"),
             (["run", "--system", "a <eos>"], "--system: message 1 has '<eos>' in it"),
         ],
@@ -588,7 +588,7 @@ class TestChat:
 
     def test_a_model_of_another_task(self, classification: Path) -> None:
         refused = run("chat", "run", cwd=classification.parent, stdin="a\n")
-        assert "run: trained for task=classification; expected one of task=chat" in refused.stderr
+        assert "run: trained with task=classification; expected a model trained with task=chat" in refused.stderr
 
 
 @pytest.fixture(scope="module")

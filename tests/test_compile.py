@@ -93,5 +93,5 @@ def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
     )
     assert (finished.returncode, finished.stderr.splitlines()[-1]) == (
         1,
-        "error: compile=true: no C++ compiler no-such-compiler; install one, or set CXX",
+        "error: compile=true: no C++ compiler no-such-compiler. Install one, or set CXX",
     )

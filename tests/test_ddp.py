@@ -104,7 +104,7 @@ def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
 def test_a_mistake_in_the_data_is_told_once(tmp_path: Path) -> None:
     finished = train(tmp_path, "trainer.devices=2", "data.num_train=19", "run_dir=run")
     assert finished.returncode == 1
-    assert finished.stderr.count("batch.size=20: the training split has 19 examples") == 1
+    assert finished.stderr.count("batch.size=20: larger than the training split; expected at most 19") == 1
     assert "Traceback" not in finished.stderr
 
 

@@ -432,14 +432,15 @@ def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., Dict
     with pytest.raises(ConfigError) as error:
         check_before_data(with_parts(chosen("experiment=dates/classification", "model=bert/base", "shape.d_ff=99")))
     assert str(error.value) == (
-        "experiment=dates/classification has another shape than model=bert/base: for the model's "
-        "give shape.d_model=768 shape.num_layers=12 shape.num_heads=12 shape.max_length=512, for the experiment's "
-        "shape=tiny"
+        "experiment=dates/classification and model=bert/base have different shapes. Set shape.d_model=768 "
+        "shape.num_layers=12 shape.num_heads=12 shape.max_length=512 for the model's shape, or shape=tiny for the "
+        "experiment's"
     )
-    with pytest.raises(ConfigError, match=r"for the model's give shape\.d_model=768 shape\.num_layers=6 ") as error:
+    with pytest.raises(ConfigError, match=r"Set shape\.d_model=768 shape\.num_layers=6 ") as error:
         check_before_data(with_parts(chosen("experiment=imdb/full", "model=bart/base")))
     assert str(error.value).endswith(
-        "for the experiment's shape.d_model=64 shape.num_layers=2 shape.num_heads=4 shape.d_ff=256 shape.max_length=256"
+        "or shape.d_model=64 shape.num_layers=2 shape.num_heads=4 shape.d_ff=256 shape.max_length=256 for the "
+        "experiment's"
     )
 
 

@@ -140,7 +140,7 @@ def test_lines_of_a_study_hold_no_blanks(composed: Composed, capsys: pytest.Capt
     assert composed.configs[0] != composed.configs[1]
     sys.argv = ["triptych", "study", "demo", "seed=1", "data.dir='a b'", "--lines"]
     assert cli.main() == 1
-    assert "has a blank, and slurm/array.sbatch splits lines at blanks" in capsys.readouterr().err
+    assert "contains a space, and slurm/array.sbatch splits lines at spaces" in capsys.readouterr().err
 
 
 def test_what_get_says_without_a_name(typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:

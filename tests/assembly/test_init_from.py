@@ -186,7 +186,7 @@ class TestSettings:
         (
             ["experiment=dates/translation"],
             "init_from=.* is encoder_only, but experiment=dates/translation is full; add model=encoder_only, or "
-            "model=full to begin with the weights of another architecture",
+            "model=full to use the weights of another architecture",
         ),
         (
             ["model=decoder_only", "model.decoder.num_layers=2"],

@@ -93,8 +93,8 @@ def test_the_mode_is_that_of_the_metric(chosen: Choose) -> None:
         ("checkpoints.mode=max", "callbacks.checkpoints.mode=max: the lowest val/loss is best; expected min or null"),
         ("early_stopping.monitor=train/loss", "early_stopping.monitor=train/loss: expected a validation metric; "
          "did you mean val/loss?"),
-        ("early_stopping.monitor=val/matthews", "your own, set callbacks.early_stopping.mode=min or max"),
-        ("early_stopping.monitor=val/confusion_matrix", "callbacks.early_stopping.mode=null: Classification states no"),
+        ("early_stopping.monitor=val/matthews", "for your own metric, set callbacks.early_stopping.mode=min or max"),
+        ("early_stopping.monitor=val/confusion_matrix", "callbacks.early_stopping.mode=null: Classification defines no mode"),
     ],
 )  # fmt: skip
 def test_a_contradiction_and_an_unknown_mode_are_errors(override: str, answer: str, chosen: Choose) -> None:

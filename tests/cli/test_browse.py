@@ -250,8 +250,7 @@ def test_skeletons_pass_as_they_are_written(tmp_path: Path, monkeypatch: pytest.
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "3 passed" in finished.stdout
     assert (
-        answer("new", "task", "script")[2]
-        == "error: triptych new task script: script.py is there; expected a new file\n"
+        answer("new", "task", "script")[2] == "error: triptych new task script: script.py exists; expected a new file\n"
     )
 
 

@@ -194,7 +194,7 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
         ),
         (
             ["optimizer=schedule_free_adamw", "callbacks=[default,new_weights_first]"],
-            r"^callbacks\.new_weights_first: not with optimizer=schedule_free_adamw",
+            r"^callbacks\.new_weights_first: not supported with optimizer=schedule_free_adamw",
         ),
         (
             ["optimizer=muon", "trainer=fsdp"],

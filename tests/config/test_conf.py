@@ -317,7 +317,7 @@ def test_one_stack_can_be_overridden() -> None:
         ),
         (
             ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
-            "task=classification: data.label=null; expected the column",
+            "task=classification: data.label=null; expected the name of a column",
         ),
         (["task=classification", "data=dates", "model=vit/style"], "data=dates has texts, and model=encoder_only read"),
     ],

@@ -30,7 +30,7 @@ def test_fault_13_a_loss_that_is_not_finite(
     assert started.wait() == 1, started.text
     assert f"update {run.newest + 1}: the loss is" in started.text  # within the step in which it came
     assert "it read '" in started.text
-    assert "with optimizer.lr below 1e+30, go on in another run_dir with resume=run" in started.text
+    assert "resume in another run_dir with resume=run and optimizer.lr below 1e+30" in started.text
     assert "Traceback" not in started.text
     saved = list((run.directory / "checkpoints").glob("*.ckpt"))
     assert {"last.ckpt"} <= {file.name for file in saved}

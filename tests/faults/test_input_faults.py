@@ -113,7 +113,7 @@ DATA_FAULTS = {
     ),
     "17 fewer than an update": (
         ["train", "task=translation", *SMALL_DATES, "batch.size=41"],
-        ["batch.size=41", "training split has 40 examples"],
+        ["batch.size=41", "larger than the training split; expected at most 40"],
     ),
     "17 an example is more than an update": (
         ["train", "task=translation", *SMALL_DATES, "batch.size=null", "batch.tokens=12"],

@@ -169,9 +169,12 @@ def test_fault_16_a_launcher_that_is_not_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "answer"),
     [
-        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0: expected 1 or more"),
-        (["seed=glob(*)", "experiment=glob(nothing*)"], ".*: a sweep without jobs"),
-        (["run_dir=sweep/${now:%S}"], "run_dir=sweep/.*: of a sweep, expected a folder"),
+        (
+            ["hydra/launcher=joblib", "hydra.launcher.n_jobs=0"],
+            "hydra.launcher.n_jobs=0: expected at least 1, or -1 for the number of CPUs",
+        ),
+        (["seed=glob(*)", "experiment=glob(nothing*)"], ".*: the sweep has no jobs"),
+        (["run_dir=sweep/${now:%S}"], "run_dir=sweep/.*: for a sweep, expected a fixed folder name"),
         (["hydra/launcher=basic", "trainer.devices=2"], "trainer.devices=2: this launcher starts one process"),
     ],
     ids=["number of jobs", "no jobs", "clock", "devices"],

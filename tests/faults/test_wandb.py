@@ -172,8 +172,8 @@ def test_a_live_run(trial: Trial) -> None:
 def test_out_of_reach_at_the_start(trial: Trial, name: str, request: pytest.FixtureRequest) -> None:
     run = trial_with(name, request).runs[name]
     assert run.status == 0, run.output
-    assert run.output.count("goes on offline") == 1
-    check_within(15, run.seconds_until("goes on offline"))
+    assert run.output.count("continues offline") == 1
+    check_within(15, run.seconds_until("continues offline"))
     assert run.rows() == trial.runs["well"].rows()
     assert run.wandb_losses("offline-run") == trial.runs["well"].wandb_losses("run")
 

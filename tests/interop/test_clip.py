@@ -426,7 +426,7 @@ def test_as_commands(tmp_path: Path) -> None:
     assert moved.keys() == before.keys()
     assert 0 < min(moved.values()) < max(moved.values()) < 0.01
     refused = run("train", "experiment=dates/classification", "init_from=clip.ckpt", "model=encoder_only", cwd=tmp_path)
-    assert "init_from=clip.ckpt is two_decoders; model=encoder_only cannot begin with its weights" in refused.stderr
+    assert "init_from=clip.ckpt is two_decoders: its weights cannot initialize model=encoder_only" in refused.stderr
     exported = run("export", "run", "--output", "tuned", cwd=tmp_path)
     assert exported.returncode == 0, exported.stderr
     assert json.loads((tmp_path / "tuned" / "preprocessor_config.json").read_text())["image_mean"] == [0.1, 0.2, 0.7]

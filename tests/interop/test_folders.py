@@ -307,7 +307,7 @@ def test_odd_values_are_refused(classifier: Path, values: dict[str, Any], said: 
 def test_a_folder_where_a_checkpoint_belongs(classifier: Path) -> None:
     with pytest.raises(ConfigError, match=r"is a Hugging Face folder: triptych import .* --output CHECKPOINT first"):
         triptych.load(classifier)
-    with pytest.raises(ConfigError, match="holds weights alone"):
+    with pytest.raises(ConfigError, match="only contains weights"):
         triptych.load(classifier / "model.safetensors")
 
 

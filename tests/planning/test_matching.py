@@ -451,10 +451,10 @@ class TestCommands:
         updates = record_of(folder / "flops")["match"]["chosen"]["trainer.max_steps"]
         assert f"match=train_flops reference=full: trainer.max_steps={updates} (was 60)" in answers["plan"].words
         assert f"steps {updates:,} of 20 examples" in answers["plan"].words
-        assert "this is the reference, nothing is solved" in answers["sweep"].words
+        assert "this run is the reference, nothing to solve" in answers["sweep"].words
         tokens = f"{record_of(folder / 'run')['train_tokens']:,}"
         assert re.search(rf"match=tokens reference=run: .* tokens, .*{tokens}", answers["of a run"].words)
-        assert "match=wall_time is measured when the training begins" in answers["time"].words
+        assert "match=wall_time is measured when the run starts" in answers["time"].words
         assert "reference=run was trained on other data" in answers["other data"].words
         named = ("plan", "sweep", "of a run", "time", "other data")
         assert [answers[name].returncode for name in named] == [0, 0, 0, 0, 1]

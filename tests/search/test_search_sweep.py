@@ -74,9 +74,9 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
 
     test, compare = printed(finished)
     sought = run("doctor", "-m", "hydra/sweeper=optuna", *own, cwd=tmp_path)
-    assert "an interval is searched, and doctor looks at one training" in sought.stderr
+    assert "doctor checks a single run and does not search an interval" in sought.stderr
     planned = run("doctor", *[f"run_dir=search/{best}" if "run_dir=" in w else w for w in test[2:]], cwd=tmp_path)
-    assert "goes on after update 4 of 4" in planned.words
+    assert "resumes after step 4 of 4" in planned.words
     series = read_curves(tmp_path / "search" / best / "metrics.csv")
     tested = run(*test, cwd=tmp_path)
     assert tested.returncode == 0, tested.stderr

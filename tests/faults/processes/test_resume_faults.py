@@ -123,7 +123,7 @@ def test_fault_12_another_number_of_processes(
     again = job(tmp_path, *overrides, *after, "run_dir=run")
     assert again.wait() == 0, again.text
     assert "trainer.devices=" in again.text
-    assert "the examples of each update stay the same" in again.text
+    assert "the examples of each step stay the same" in again.text
     weights = [
         read_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")["state_dict"] for name in ("alone", "run")
     ]
