@@ -146,9 +146,9 @@ def test_lines_of_a_study_hold_no_blanks(composed: Composed, capsys: pytest.Capt
 def test_what_get_says_without_a_name(typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
     """The folder that it speaks of is that of its command."""
     call("get", "--output", "my data")
-    line = capsys.readouterr().out.splitlines()[-1].partition(" downloads into ")
+    line = capsys.readouterr().out.splitlines()[-1].partition(" downloads a dataset to ")
     typed(line[0].replace(" NAME", ""))
-    assert capsys.readouterr().out.splitlines()[-1].partition(" downloads into ") == line
+    assert capsys.readouterr().out.splitlines()[-1].partition(" downloads a dataset to ") == line
 
 
 def test_the_batch_script_of_the_doctor(

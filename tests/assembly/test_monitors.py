@@ -94,7 +94,7 @@ def test_the_mode_is_that_of_the_metric(chosen: Choose) -> None:
         ("early_stopping.monitor=train/loss", "early_stopping.monitor=train/loss: expected a validation metric; "
          "did you mean val/loss?"),
         ("early_stopping.monitor=val/matthews", "for your own metric, set callbacks.early_stopping.mode=min or max"),
-        ("early_stopping.monitor=val/confusion_matrix", "callbacks.early_stopping.mode=null: Classification defines no mode"),
+        ("early_stopping.monitor=val/confusion_matrix", "early_stopping.mode=null: Classification defines no mode"),
     ],
 )  # fmt: skip
 def test_a_contradiction_and_an_unknown_mode_are_errors(override: str, answer: str, chosen: Choose) -> None:

@@ -190,7 +190,7 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
     [
         (
             ["optimizer=schedule_free_adamw", "callbacks=[default,ema]"],
-            r"^callbacks\.ema: not with optimizer=sched",
+            r"^callbacks\.ema: not supported with optimizer=sched",
         ),
         (
             ["optimizer=schedule_free_adamw", "callbacks=[default,new_weights_first]"],

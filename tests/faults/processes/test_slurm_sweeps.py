@@ -160,7 +160,7 @@ def test_nobody_waits(sweep: Sweep) -> None:
         started = time.monotonic()
         status, stdout, _ = sweep.run(*command, "hydra.launcher.wait=false")
         assert status == 0
-        assert re.search(r"2 of 2 jobs are in the queue; .* scancel \d+ ends them", stdout)
+        assert re.search(r"2 of 2 jobs are in the queue; .* scancel \d+ to cancel them", stdout)
         check_within(60, time.monotonic() - started)
     waiting = sweep.start(*command)
     assert waiting.stdout is not None
