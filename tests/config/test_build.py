@@ -202,7 +202,7 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
         ),
         (["optimizer=adafactor", "trainer=fsdp"], "^optimizer: Adafactor looks at whole matrices"),
         *(
-            ([f"optimizer={name}", "trainer.precision=16-true"], r"^optimizer\.eps=1e-0[89]: in .* at least 1e-05")
+            ([f"optimizer={name}", "trainer.precision=16-true"], r"^optimizer\.eps=1e-0[89]: with .* at least 1e-05")
             for name in ("adamw", "muon", "schedule_free_adamw")
         ),
     ],
