@@ -105,7 +105,7 @@ def test_gpus_without_a_task_are_refused(cluster: Any, jobs: dict[str, tuple[Any
     training, job = jobs["refused"]
     assert ended(cluster, job)["JobState"] == "FAILED"
     log = (training.folder / "log").read_text()
-    assert "trainer.devices=3 on trainer.num_nodes=1, but srun has started 2 processes" in log
+    assert "trainer.devices=3 on trainer.num_nodes=1, but srun started 2 processes" in log
     assert "Traceback" not in log
 
 
