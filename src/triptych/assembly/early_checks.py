@@ -96,9 +96,7 @@ def check_prediction(config: DictConfig) -> None:
     with mistakes.noted():
         if config.output != "-":
             if config.input != "-" and source.resolve() == target.resolve():
-                raise ConfigError(
-                    f"output={config.output} is the input file, which would be overwritten. Choose another file"
-                )
+                raise ConfigError(f"output={config.output}: the input would be overwritten. Choose another file")
             check_writable("output", target)
     with mistakes.noted():
         check_evaluation(config)
@@ -192,9 +190,7 @@ def check_batch(config: DictConfig) -> None:
         check_dropout("batch.merge_dropout", batch.merge_dropout)
     stride, most = batch.eval_stride, config.shape.max_length
     if stride is not None and not 1 <= stride <= most and most >= 1:  # otherwise max_length is the error
-        mistakes.append(
-            f"batch.eval_stride={stride}: expected 1 to shape.max_length={most}, so that windows have no gaps"
-        )
+        mistakes.append(f"batch.eval_stride={stride}: expected 1 to shape.max_length={most}, without gaps")
     if (batch.size is None) == (batch.tokens is None):
         both, advice = ("null", "batch.tokens=N") if batch.size is None else ("set", "batch.size=null")
         mistakes.append(

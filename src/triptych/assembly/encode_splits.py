@@ -39,9 +39,7 @@ def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[E
     share = settings.merge_dropout
     if isinstance(examples, LongText):
         if share:
-            raise ValueError(
-                f"batch.merge_dropout={share}: not supported for a long text; expected 0, or data with examples"
-            )
+            raise ValueError(f"batch.merge_dropout={share}: not supported for a long text; expected 0, or examples")
         texts = [shard.ids for shard in shards_of(task, examples, "train")]
         weights = [source.weight for source in examples.sources]
         return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))

@@ -12,12 +12,9 @@ def list_things(arguments: list[str]) -> None:
     from triptych.cli.listing import KINDS, print_list
 
     parser = argparse.ArgumentParser(
-        prog="triptych list",
-        description="Lists experiments, studies, models and corpora, with expected results and cost.",
+        prog="triptych list", description="Lists experiments, studies, models and corpora, with results and cost."
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to search for"
-    )
+    parser.add_argument("words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to find")
     add_config_dir(parser)
     parsed = parser.parse_intermixed_args(arguments)
     kind, *words = parsed.words if parsed.words[:1] and parsed.words[0] in KINDS else [None, *parsed.words]
@@ -28,8 +25,7 @@ def show(arguments: list[str]) -> None:
     """``triptych show``."""
     parser = argparse.ArgumentParser(
         prog="triptych show",
-        description="Explains a setting: its meaning, its valid values and where this run sets it. For a config group: "
-        "its choices.",
+        description="Explains a setting (meaning, valid values, where this run sets it) or a group (its choices).",
     )
     parser.add_argument("key", help="such as optimizer.lr or block/position")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the run")
@@ -49,9 +45,7 @@ def new(arguments: list[str]) -> None:
         description="Creates a template for your own experiment, task or corpus, with a passing test.",
     )
     parser.add_argument("kind", metavar="KIND", help=f"one of {', '.join(GROUPS)}")
-    parser.add_argument(
-        "name", metavar="NAME", help="its name on the command line; files are written to the current folder"
-    )
+    parser.add_argument("name", metavar="NAME", help="its name; files are written to the current folder")
     parsed = parser.parse_args(arguments)
     if parsed.kind not in GROUPS:
         raise ConfigError(f"triptych new {parsed.kind}: no such kind{suggestion(parsed.kind, list(GROUPS))}")

@@ -32,23 +32,13 @@ def chat(arguments: list[str]) -> None:
     )
     parser.add_argument("checkpoint", type=Path, help="checkpoint file, or run directory (its latest checkpoint)")
     parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default): greedy; above 0: sampling")
     parser.add_argument(
-        "--temperature", type=float, default=0.0, help="0 (default): greedy decoding; above 0: sampling"
+        "--top-k", type=int, default=0, metavar="K", help="sample from the K most likely tokens; 0: all"
     )
-    parser.add_argument(
-        "--top-k", type=int, default=0, metavar="K", help="sample from the K most likely tokens; 0 (default): from all"
-    )
-    parser.add_argument(
-        "--top-p",
-        type=float,
-        default=1.0,
-        metavar="P",
-        help="sample from the most likely tokens with total probability P",
-    )
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="sample from a total probability of P")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the sampling")
-    parser.add_argument(
-        "--max-new-tokens", type=int, metavar="N", help="maximum number of tokens per reply (default: as in training)"
-    )
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="maximum per reply (default: as in training)")
     parsed = parser.parse_args(arguments)
     if parsed.max_new_tokens is not None and parsed.max_new_tokens < 1:
         raise ConfigError(f"--max-new-tokens {parsed.max_new_tokens}: expected at least 1")
@@ -66,9 +56,7 @@ def chat(arguments: list[str]) -> None:
 def compare(arguments: list[str]) -> None:
     """``triptych compare``."""
     parser = parser_of_runs("compare", "Compares finished runs: prints a table, writes an HTML page and a JSON file.")
-    parser.add_argument(
-        "--output", type=Path, default=Path("report.html"), help="output page; the JSON file goes into the same folder"
-    )
+    parser.add_argument("--output", type=Path, default=Path("report.html"), help="HTML page, next to its JSON file")
     parser.add_argument(
         "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
         help="function that adds your own plot to the page; its package must be in TRIPTYCH_ALLOW",
@@ -89,20 +77,12 @@ def scaling(arguments: list[str]) -> None:
         "Fits scaling laws to finished runs of several sizes and budgets: prints a table, writes an HTML page and JSON."
     )
     parser = parser_of_runs("scaling", says, "run directories, or folders that contain some; or one CSV file of models")
-    parser.add_argument(
-        "--output", type=Path, default=Path("scaling.html"), help="output page; the JSON file goes into the same folder"
-    )
+    parser.add_argument("--output", type=Path, default=Path("scaling.html"), help="HTML page, next to its JSON file")
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=HEAD",
         help="column of a CSV file for params, tokens, train_flops, loss, architecture or seed, if its name differs",
     )  # fmt: skip
-    parser.add_argument(
-        "--leave-out",
-        type=int,
-        default=0,
-        metavar="N",
-        help="exclude the N models with the highest losses from the fit",
-    )
+    parser.add_argument("--leave-out", type=int, default=0, metavar="N", help="exclude the N highest losses")
     parser.add_argument(
         "--delta", type=float, metavar="WIDTH",
         help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: from the noise)",
@@ -201,7 +181,7 @@ def dashboard(arguments: list[str]) -> None:
 
 def playground(arguments: list[str]) -> None:
     """``triptych playground``."""
-    says = "Opens a page to compare the predictions and the attention of trained models on any text."
+    says = "Serves a page to compare the predictions and the attention of trained models on any text."
     parser = parser_of_runs("playground", says)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: only this computer)")
     parser.add_argument("--port", type=int, default=7860, help="port of the page; 0: any free port")
@@ -241,8 +221,7 @@ def import_folder(arguments: list[str]) -> None:
     """``triptych import``."""
     parser = argparse.ArgumentParser(
         prog="triptych import",
-        description="Converts the model of a Hugging Face folder to a checkpoint for evaluate, predict and train "
-        "init_from=.",
+        description="Converts a Hugging Face folder to a checkpoint for evaluate, predict and train init_from=.",
     )
     parser.add_argument("folder", type=Path, help="folder with config.json, safetensors files and tokenizer files")
     parser.add_argument("--output", type=Path, required=True, help="checkpoint to write, a new file")

@@ -12,9 +12,7 @@ def wait_briefly() -> None:
     On shared CPUs training is 2 to 8 times faster; on idle ones the speed is the same. Call it before torch is
     imported. Child processes inherit the setting."""
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault(
-            "GOMP_SPINCOUNT", "1000"
-        )  # the default of GNU OpenMP, which torch uses on Linux, is 300,000
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # GNU OpenMP's default is 300,000
 
 
 def is_rank_0() -> bool:

@@ -113,9 +113,7 @@ class SlurmLauncher(Launcher):
             )
         for name, value in self.options.items():  # each must be one line of the script
             if not re.fullmatch(r"[a-z][a-z-]*", name) or re.search(r"[\s'\"\\#]", "" if value is None else str(value)):
-                raise ConfigError(
-                    f"hydra.launcher: --{name}={value}: expected an sbatch option without spaces and quotes"
-                )
+                raise ConfigError(f"hydra.launcher: --{name}={value}: expected an option without spaces and quotes")
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra."""
@@ -129,9 +127,7 @@ class SlurmLauncher(Launcher):
             command: result of ``train_command``.
         """
         if re.search(r"[\s'\"\\#%]", str(folder)):
-            raise ConfigError(
-                f"hydra.sweep.dir={folder.parent}: for an array, expected a path without spaces, quotes, # and %"
-            )
+            raise ConfigError(f"hydra.sweep.dir={folder.parent}: expected a path without spaces, quotes, # and %")
         fixed = {
             "job-name": array,
             "array": f"0-{len(jobs) - 1}%{self.array_parallelism}",
@@ -191,9 +187,7 @@ class SlurmLauncher(Launcher):
             self.check_layout(job.config.trainer)
             if redact(shlex.join(job.arguments)) != shlex.join(job.arguments):
                 shown = redact(job.title)
-                raise ConfigError(
-                    f"{shown}: the batch script would contain a secret. Set it in the environment instead"
-                )
+                raise ConfigError(f"{shown}: the batch script would contain a secret. Set it in the environment")
         tasks = self.submit(jobs)
         states = queue(tasks.values())
         if shared := describe_shared(jobs):

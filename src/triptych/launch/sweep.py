@@ -139,9 +139,7 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         check_chosen(own)
         config = loader.load_sweep_config(sweep, own)
         jobs.append(Job(other, job_directory(config, own), config, name))
-        jobs[0].directory.parent.mkdir(
-            parents=True, exist_ok=True
-        )  # so that it can be watched before the other jobs are composed
+        jobs[0].directory.parent.mkdir(parents=True, exist_ok=True)  # to watch it while the other jobs are composed
     if not jobs:
         given = " ".join(override for override in sweep.hydra.overrides.task if "(" in override)
         raise ConfigError(f"{given}: the sweep has no jobs; expected at least one value for each glob, range or choice")

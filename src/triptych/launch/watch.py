@@ -155,9 +155,7 @@ def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[Watched]:
     """Every run in a folder, sorted by state and then in the order of the sweep."""
     found = sorted(find_directories(folder, *SIGNS))
     found.sort(key=lambda path: job.stat().st_mtime_ns if (job := RunDirectory(path).job).exists() else 0)
-    inner = {
-        path for path in found if any(parent in found for parent in path.parents)
-    }  # W&B's folders have files of the same names
+    inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B uses the same names
     names = name_runs([path for path in found if path not in inner], folder)
     unfinished = [path for path in names if not RunDirectory(path).is_done(is_trial=True)]
     tasks = scheduler.states_of(unfinished)

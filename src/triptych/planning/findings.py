@@ -117,11 +117,7 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     if elsewhere:
         check_split(config, count)
         if config.trainer.devices in ("auto", -1, "-1"):
-            log.warning(
-                "trainer.devices=%s means all devices of that computer; this plan uses %s",
-                config.trainer.devices,
-                count,
-            )
+            log.warning("trainer.devices=%s: this plan uses %s devices", config.trainer.devices, count)
     else:
         check_place(config, place)
     size, parts = config.batch.size, config.trainer.accumulate_grad_batches * count
@@ -152,9 +148,7 @@ def check_allocation(config: DictConfig, count: int) -> str:
     if config.trainer.accelerator != "cpu" and gpus is not None and int(gpus) < each:
         raise ConfigError(f"trainer.devices={config.trainer.devices}, but {job} has {gpus} GPUs per node")
     on_each = f"{counted(int(tasks or 1), 'task')} per node"
-    return (
-        f"{job}: {counted(given, 'node')}, {on_each}, {counted(int(gpus), 'GPU') if gpus else 'no GPUs'} on this node"
-    )
+    return f"{job}: {counted(given, 'node')}, {on_each}, {counted(int(gpus), 'GPU') if gpus else 'no GPUs'} on this one"
 
 
 def check_run_dir(run_dir: Path) -> str:
@@ -241,9 +235,7 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     sharing = 1 if device.is_gpu else forecast.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"
     if sharing * footprint.state > device.memory:
-        raise ConfigError(
-            f"{text}; weights, gradients and optimizer state alone need {size(sharing * footprint.state)}"
-        )
+        raise ConfigError(f"{text}; weights, gradients and optimizer alone need {size(sharing * footprint.state)}")
     if sharing * footprint.total > USABLE * device.memory:
         log.warning(
             "%s, of which %.0f %% are usable: raise trainer.accumulate_grad_batches, or lower batch.%s",

@@ -67,10 +67,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
     """Makes the forecast of a run."""
     config = estimate.config
     if precision_of(config) not in PRECISIONS:
-        raise ConfigError(
-            f"trainer.precision={config.trainer.precision}: not supported by the plan; "
-            f"expected one of {', '.join(PRECISIONS)}"
-        )
+        raise ConfigError(f"trainer.precision={config.trainer.precision}: expected one of {', '.join(PRECISIONS)}")
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
     flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unanswered).values())

@@ -219,7 +219,7 @@ def check_place(config: DictConfig, place: Place) -> int:
         raise ConfigError(f"trainer.devices={config.trainer.devices}: {' '.join(str(error).split())}") from None
     world_size = trainer.num_devices * trainer.num_nodes
     if place.starter is None and trainer.num_nodes > 1:
-        raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: to use several nodes, start the command with srun or torchrun")
+        raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: start several nodes with srun or torchrun")
     if place.starter is not None and world_size != place.world_size:
         raise ConfigError(
             f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
@@ -231,6 +231,6 @@ def check_place(config: DictConfig, place: Place) -> int:
             f"but {place.starter} started {' or '.join(map(str, sorted(tasks)))} per node"
         )
     if place.starter is not None and depends_on_clock(config):
-        raise ConfigError(f"run_dir: each process that {place.starter} starts would use its own timestamp. Set run_dir=FOLDER")
+        raise ConfigError(f"run_dir: each process of {place.starter} would use its own timestamp. Set run_dir=FOLDER")
     check_split(config, world_size)
     return world_size

@@ -238,7 +238,7 @@ def test_processes_train_together(layout: list[str], sweep: Sweep) -> None:
         (["trainer.devices=2", "hydra.launcher.tasks_per_node=4"], "trainer.devices=2, but .*tasks_per_node=4"),
         (["trainer.num_nodes=2"], "trainer.num_nodes=2, but .*nodes=1"),
         (["hydra.launcher.partition=gpus"], "sbatch: invalid partition specified: gpus"),
-        (["hydra.launcher.partition='a b'"], "--partition=a b: expected an sbatch option"),
+        (["hydra.launcher.partition='a b'"], "--partition=a b: expected an option without spaces"),
         (["hydra.launcher.timeout_min=soon"], "hydra.launcher.timeout_min=soon: expected"),
         (["hydra.launcher.partion=x"], "hydra.launcher.partion: .* did you mean hydra.launcher.partition"),
         (
