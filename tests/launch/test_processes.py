@@ -223,7 +223,7 @@ STARTED = {
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=0"], "trainer.strategy.timeout=0"),
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=ten"], "trainer.strategy.timeout=ten: expected a number"),
         (SRUN, ["trainer.devices=2"], "trainer.devices=2 .* srun started 4 processes"),
-        (SRUN, ["trainer.devices=4", "run_dir=${now:%S}"], "run_dir: .* clock"),
+        (SRUN, ["trainer.devices=4", "run_dir=${now:%S}"], "run_dir: .* timestamp"),
     ],
 )
 def test_how_many_train_together(
