@@ -4,7 +4,7 @@
 # make test: run the tests, the longest files first; make test DURATIONS=1 writes their durations to tests/durations.json
 # make docs: build the documentation site and test it in a browser: outputs/site/index.html; a warning is an error
 # make faults: run the fault tests a few times each, four at a time, since they mostly wait; make faults FULL=1: as often as
-#   docs/faults.md states
+#   docs/fault_injection.md states
 # make nightly: run the tests that make test and make faults skip; writes the tested commit to outputs/nightly.json
 # make fuzz: train, stop, resume, evaluate and export random configurations; make fuzz N=600 SEED=1: numbers 1 to 600. A
 #   failure prints the command that repeats it
@@ -12,7 +12,7 @@
 #   requires make nightly at the same commit
 # make versions: add a row to docs/versions.md for PYTHON=python3.13 TORCH=2.14.1 (may download gigabytes, and deletes them)
 # make families: write docs/families.md, measurements of the published families
-# make covering: write docs/covering.md, which parts work with which architectures, tasks, precisions and other parts
+# make compatibility: write docs/compatibility.md, which parts work with which architectures, tasks, precisions and other parts
 # make bench: write benchmarks/speed.md, training and decoding compared with other libraries (on an idle machine)
 # make gpu: write docs/gpu.md, results on the GPU of this machine; make gpu PART=decoder: one part; make gpu DEVICE=cpu: a
 #   small trial. It uses a python3 with torch, and the packages in wheels/, if that folder exists
@@ -24,7 +24,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes; none of them should compile files
 
-.PHONY: install demo quick test docs faults nightly fuzz release versions families covering bench gpu wheels check clean
+.PHONY: install demo quick test docs faults nightly fuzz release versions families compatibility bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -67,8 +67,8 @@ versions:
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md
 
-covering: .venv/installed
-	.venv/bin/python tests/covering_page.py docs/covering.md
+compatibility: .venv/installed
+	.venv/bin/python tests/compatibility_page.py docs/compatibility.md
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/speed.py --compile --output benchmarks/speed.md

@@ -23,11 +23,11 @@ from triptych.nn import (
     Embedding,
     FeedForward,
     Head,
-    Linformer,
-    Longformer,
+    LinformerAttention,
+    LongformerAttention,
     MultiHeadAttention,
-    Performer,
-    Reformer,
+    PerformerAttention,
+    ReformerAttention,
     Rotary,
     Stack,
     Targets,
@@ -39,10 +39,10 @@ from triptych.training.optimizers import AdamW
 VOCAB, HEAD_DIM, WINDOW = 8192, 64, 256
 ATTENTION: dict[str, Callable[..., MultiHeadAttention]] = {
     "softmax": MultiHeadAttention,
-    "longformer": Longformer,
-    "performer": partial(Performer, num_features=256),
-    "reformer": partial(Reformer, num_buckets=64, num_rounds=4, reach=32),
-    "linformer": partial(Linformer, projected_length=256),
+    "longformer": LongformerAttention,
+    "performer": partial(PerformerAttention, num_features=256),
+    "reformer": partial(ReformerAttention, num_buckets=64, num_hashes=4, bucket_window=32),
+    "linformer": partial(LinformerAttention, projected_length=256),
 }
 """Each looks at about 256 keys, or has 256 features."""
 MEMORY, SECONDS = 12.0, 60.0
@@ -91,8 +91,8 @@ class Work:
         embedding = Embedding(vocab_size=VOCAB, d_model=self.d_model)
         head = Head(d_model=self.d_model, num_outputs=VOCAB)
         if self.causal:
-            return DecoderOnly(embedding=embedding, decoder=stack, head=head, tie_output=True)
-        return EncoderOnly(embedding=embedding, encoder=stack, head=head, tie_output=True)
+            return DecoderOnly(embedding=embedding, decoder=stack, head=head, tie_word_embeddings=True)
+        return EncoderOnly(embedding=embedding, encoder=stack, head=head, tie_word_embeddings=True)
 
 
 LENGTHS = range(8, 16)

@@ -26,7 +26,7 @@ import transformers
 from torch import Tensor, nn
 
 from triptych.data import Batch
-from triptych.data.batches.batch import IGNORE, Encoded, collate, pad
+from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample, collate, pad
 from triptych.data.batches.sampler import StepSize, TrainingSampler
 from triptych.interop import read_network
 from triptych.models.flops import count_parameters
@@ -336,7 +336,7 @@ def decoder(device: torch.device) -> list[Line]:
     return lines
 
 
-def texts(s: Sizes, *, pairs: bool) -> list[Encoded]:
+def texts(s: Sizes, *, pairs: bool) -> list[EncodedExample]:
     """Texts of log-normal lengths, the median a quarter of the longest, in the order of their arrival."""
     generator, found = np.random.default_rng(0), []
     for drawn in generator.lognormal(np.log(s.length / 4), 0.7, s.texts):
@@ -345,13 +345,13 @@ def texts(s: Sizes, *, pairs: bool) -> list[Encoded]:
             for other in (1.0, generator.uniform(0.8, 1.25))
         )
         if pairs:
-            found.append(Encoded(np.append(START, target[:-1]), target, source))
+            found.append(EncodedExample(np.append(START, target[:-1]), target, source))
         else:
-            found.append(Encoded(source, generator.integers(0, CLASSES, 1)))
+            found.append(EncodedExample(source, generator.integers(0, CLASSES, 1)))
     return found
 
 
-def layouts(items: Sequence[Encoded], s: Sizes, device: torch.device) -> dict[str, list[Batch]]:
+def layouts(items: Sequence[EncodedExample], s: Sizes, device: torch.device) -> dict[str, list[Batch]]:
     """The same texts packed as ``triptych train`` packs them, padded by length, and padded in the order of arrival."""
     size = 4 * s.rows
     sampler = TrainingSampler(
@@ -416,13 +416,13 @@ def encoder(device: torch.device) -> list[Line]:
     """Training BERT base with classes in bf16 on texts of unequal length."""
 
     def ours(network: Network, batch: Batch) -> Tensor:
-        logits = network(batch.tokens, batch.mask, lengths=batch.lengths)
-        total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE, reduction="sum")
-        return total / batch.normalizer
+        logits = network(batch.inputs, batch.mask, lengths=batch.lengths)
+        total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
+        return total / batch.num_labels_in_step
 
     def theirs(model: Any, batch: Batch) -> Tensor:
         assert batch.mask is not None
-        loss: Tensor = model(input_ids=batch.tokens, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
+        loss: Tensor = model(input_ids=batch.inputs, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
         return loss
 
     return unequal(device, make_bert, "classification", ours, theirs)
@@ -433,17 +433,17 @@ def full(device: torch.device) -> list[Line]:
 
     def ours(network: Network, batch: Batch) -> Tensor:
         total: Tensor = network(
-            batch.source, batch.tokens, batch.source_mask, None, source_lengths=batch.source_lengths,
+            batch.source, batch.inputs, batch.source_mask, None, source_lengths=batch.source_lengths,
             lengths=batch.lengths, targets=Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.1),
         )  # fmt: skip
-        return total / batch.normalizer
+        return total / batch.num_labels_in_step
 
     def theirs(model: Any, batch: Batch) -> Tensor:
         assert batch.source_mask is not None
         mask = batch.source_mask.long()
-        logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.tokens, use_cache=False)
+        logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.inputs, use_cache=False)
         return F.cross_entropy(
-            logits.logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE, label_smoothing=0.1
+            logits.logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=0.1
         )
 
     return unequal(device, make_bart, "translation", ours, theirs)

@@ -12,7 +12,7 @@ import numpy as np
 STEPS = 20
 COMMAND = (
     "train task=language_modeling model=decoder_only data=plain_text shape=tiny "
-    f"data.validation=0.001 data.test=0.001 batch.size=16 batch.eval_size=4 "
+    f"data.validation=0.001 data.test=0.001 batch.global_size=16 batch.eval_batch_size=4 "
     f"trainer.max_steps={STEPS} trainer.val_check_interval={STEPS} "
     "trainer.limit_val_batches=2 trainer.limit_test_batches=2 trainer.log_every_n_steps=1 logger=csv"
 ).split()

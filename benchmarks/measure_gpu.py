@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triptych.config import TrainConfig
-from triptych.planning.batch_shapes import look_at_data
+from triptych.planning.batch_shapes import inspect_data
 from triptych.planning.forecast import make_forecast
 from triptych.planning.gpus import device_here
 from triptych.storage.atomic import write_text
@@ -136,14 +136,14 @@ LARGE = ["model=gpt2/small", *BASE, "shape.num_layers=12", "shape.max_length=102
          "tokenizer=bytes", "data=plain_text", f"data.dir={OUTPUTS}", "data.train=text.txt"]  # fmt: skip
 DATES = ["data.num_train=4000", "shape.max_length=512"]
 PLANNED = {
-    "GPT-2 124M, bf16": ["experiment=dates/language_modeling", *LARGE, "batch.size=16"],
+    "GPT-2 124M, bf16": ["experiment=dates/language_modeling", *LARGE, "batch.global_size=16"],
     "BERT base, bf16, packed": ["experiment=dates/classification", "model=bert/base", *BASE, "shape.num_layers=12",
-                                HALF, "batch.size=256", "batch.packed=true"],
+                                HALF, "batch.global_size=256", "batch.packing=true"],
     "BART base, float32": ["experiment=dates/translation", "model=bart/base", *BASE, "shape.num_layers=6",
-                           "batch.size=128"],
+                           "batch.global_size=128"],
     "T5 small, relative positions, bf16": ["experiment=dates/translation", "model=t5/small", "shape.d_model=512",
                                            "shape.num_heads=8", "shape.d_ff=2048", "shape.num_layers=6", HALF,
-                                           "batch.size=256"],
+                                           "batch.global_size=256"],
 }  # fmt: skip
 TINY = ["shape.d_model=64", "shape.num_layers=2", "shape.num_heads=4", "shape.d_ff=128"]
 SHORT = [*TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.limit_val_batches=1",
@@ -162,11 +162,11 @@ def memory(device: torch.device) -> Iterator[Line]:
             DATES if "data=plain_text" not in overrides else [],
         ]
         if device.type == "cpu":
-            given.append([*TINY, "batch.size=8", "shape.vocab_size=null"])
+            given.append([*TINY, "batch.global_size=8", "shape.vocab_size=null"])
         flat = [override for some in given for override in some]
         with initialize_config_module("triptych.conf", version_base="1.3"):
             config = compose("train", overrides=[*flat, "run_dir=unused"])
-        estimate = look_at_data(config, None, 1).estimate(config)
+        estimate = inspect_data(config, None, 1).estimate(config)
         planned = make_forecast(estimate, 1, here).memory.ddp(1, estimate.rows).total
         record = train(f"memory-{name.split(',')[0].replace(' ', '-')}", *flat, "resume=never", device=device)
         if record is None:
@@ -185,7 +185,7 @@ def shakespeare(device: torch.device) -> list[Line]:
     rows = (OUTPUTS / "shakespeare" / "metrics.csv").read_text().splitlines()
     names = rows[0].split(",")
     curve = [dict(zip(names, row.split(","), strict=True)) for row in rows[1:]]
-    seconds = [float(row["time_s"]) for row in curve if row["val/loss"] and float(row["val/loss"]) <= 1.47]
+    seconds = [float(row["elapsed_s"]) for row in curve if row["val/loss"] and float(row["val/loss"]) <= 1.47]
     note = f"at most; {record['metrics']['test/loss']:.3f} nats in the test, after {record['wall_time_s']:,.0f} s"
     return [Line("to 1.47 nats of validation", min(seconds, default=float("inf")), "s", 60, 30, note)]
 

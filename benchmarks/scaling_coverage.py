@@ -23,7 +23,7 @@ from page import check_output
 from rich.progress import track
 
 from triptych.report.statistics.power_laws import fit_power_law
-from triptych.report.statistics.scaling import EXPONENTS, derive_exponents, interval
+from triptych.report.statistics.scaling import EXPONENTS, derive_exponents, percentile_interval
 
 NAMES = ("parameters", "tokens")
 
@@ -68,7 +68,7 @@ def count_hits(ladders: list[Ladder], simulations: int, *, is_known: bool) -> Co
                 (a, true_a), (b, true_b) = rows[one.name], rows[other.name]
                 rows[f"{one.name} minus {other.name}"] = a - b, true_a - true_b
             for name, (values, truth) in rows.items():
-                low, high = interval(values)
+                low, high = percentile_interval(values)
                 hits[exponent, name] += int(low <= truth[0] <= high)
     return hits
 

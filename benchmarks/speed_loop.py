@@ -23,7 +23,7 @@ from torch import Tensor
 
 from triptych.assembly.choose_parts import choose_parts, complete_config
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_module, make_task
+from triptych.assembly.make_task import check_network, make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import TrainConfig, build
 from triptych.config.run_settings import RunSettings
@@ -31,8 +31,8 @@ from triptych.data import Batch
 from triptych.nn import Targets
 from triptych.tasks import Task
 from triptych.tasks.precision import arithmetic
-from triptych.training import CheckpointFacts, Checkpoints, TrainingModule, WandbLogger
-from triptych.training.callbacks.cost_log import CostLog
+from triptych.training import CheckpointMetadata, CheckpointSaver, TrainingModule, WandbLogger
+from triptych.training.callbacks.cost_tracker import CostTracker
 
 UPDATES, WARM_UP = 220, 20
 CPU = torch.device("cpu")
@@ -93,8 +93,8 @@ class Plain(L.LightningModule):
 def language_model_loss(task: Task, batch: Batch) -> Tensor:
     """The mean over the labels of a batch."""
     targets = Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)
-    total: Tensor = task.network(batch.tokens, None, lengths=batch.lengths, targets=targets)
-    return total / batch.normalizer
+    total: Tensor = task.network(batch.inputs, None, lengths=batch.lengths, targets=targets)
+    return total / batch.num_labels_in_step
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         "experiment=dates/language_modeling",
         *network,
         f"trainer.accelerator={accelerator}",
-        f"batch.size={batch_size}",
+        f"batch.global_size={batch_size}",
         f"trainer.max_steps={UPDATES}",
         f"trainer.val_check_interval={UPDATES}",  # after the clock has stopped
         "trainer.limit_val_batches=1",
@@ -162,8 +162,12 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         with on_a_terminal():
             loggers = [build(config, f"logger.{name}") for name in config.logger]
             callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
-            (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
-            added = [CostLog(check_network(config)), CheckpointFacts(cast(dict[str, object], plain), task), stopwatch]
+            (checkpoints,) = (callback for callback in callbacks if isinstance(callback, CheckpointSaver))
+            added = [
+                CostTracker(check_network(config)),
+                CheckpointMetadata(cast(dict[str, object], plain), task),
+                stopwatch,
+            ]
             plugins = [checkpoints.files, LightningEnvironment()]
             given = {"logger": loggers, "callbacks": [*callbacks, *added], "plugins": plugins}
             build(config, "trainer", given).fit(make_module(settings, task), data)

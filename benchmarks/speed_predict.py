@@ -17,7 +17,7 @@ import triptych
 
 BATCH = 64
 SIZES = ["shape.d_model=256", "shape.num_layers=4", "shape.num_heads=4", "shape.d_ff=1024"]
-COPY = ["experiment=probes/copy", "model=bart/style", "shape.d_model=128", "shape.num_layers=2", "shape.d_ff=512",
+COPY = ["experiment=synthetic/copy", "model=bart/style", "shape.d_model=128", "shape.num_layers=2", "shape.d_ff=512",
         "data.max_length=32", "data.test_max_length=32", "trainer.max_steps=800",
         "trainer.val_check_interval=800"]  # fmt: skip
 """A network that has learned to copy texts ends its answers where the texts end, at different times."""

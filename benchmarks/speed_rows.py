@@ -24,7 +24,7 @@ import transformers
 from torch import Tensor, nn
 
 from triptych.data import Batch
-from triptych.data.batches.batch import IGNORE, Encoded, collate, pad
+from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample, collate, pad
 from triptych.data.batches.sampler import StepSize, TrainingSampler
 from triptych.interop import read_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
@@ -510,7 +510,7 @@ def random_text(generator: np.random.Generator, length: int) -> np.ndarray:
     return generator.integers(3, VOCAB, length)
 
 
-def updates_of(items: Sequence[Encoded], *, tokens: int | None = None) -> list[list[Encoded]]:
+def updates_of(items: Sequence[EncodedExample], *, tokens: int | None = None) -> list[list[EncodedExample]]:
     """An epoch of updates as ``triptych train`` makes them: like sizes together.
 
     Args:
@@ -526,12 +526,12 @@ def updates_of(items: Sequence[Encoded], *, tokens: int | None = None) -> list[l
     return [[items[i] for i in sampler.update(k)] for k in range(sampler.pool_size)]
 
 
-def in_turn(items: Sequence[Encoded]) -> list[list[Encoded]]:
+def in_turn(items: Sequence[EncodedExample]) -> list[list[EncodedExample]]:
     """Batches of the items in their order."""
     return [list(items[i : i + BATCH]) for i in range(0, len(items), BATCH)]
 
 
-def layouts(items: Sequence[Encoded]) -> tuple[dict[str, list[Batch]], dict[str, list[Batch]], float, list[str]]:
+def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], dict[str, list[Batch]], float, list[str]]:
     """Our batches and the others', by the way that they are made; the real tokens of each; and what is said of them.
 
     Args:
@@ -550,7 +550,7 @@ def layouts(items: Sequence[Encoded]) -> tuple[dict[str, list[Batch]], dict[str,
         "in order of arrival": [collate(update) for update in in_turn(items)],
         "sorted by length": [collate(update) for update in in_turn(by_size)],
     }
-    shares = {name: amount / sum(b.num_slots for b in batches) for name, batches in (ours | theirs).items()}
+    shares = {name: amount / sum(b.num_with_padding for b in batches) for name, batches in (ours | theirs).items()}
     shares_said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     facts = [
         f"{len(items)} texts, {BATCH} an update (by tokens: at most {budget} tokens an update, "
@@ -563,7 +563,7 @@ def encoder() -> Row:
     """Training of a classifier on texts of unequal length."""
     generator = np.random.default_rng(1)
     items = [
-        Encoded(random_text(generator, length), generator.integers(0, CLASSES, 1))
+        EncodedExample(random_text(generator, length), generator.integers(0, CLASSES, 1))
         for length in lengths_of_texts(0, TEXTS)
     ]
     ours, theirs, amount, facts = layouts(items)
@@ -590,7 +590,7 @@ def encoder() -> Row:
     )
     updates = [
         [
-            *stack_products([len(item.tokens) for item in update]),
+            *stack_products([len(item.inputs) for item in update]),
             *(Product(1, len(update), D_MODEL, n, -n) for n in (D_MODEL, CLASSES)),
         ]
         for update in updates_of(items)
@@ -623,15 +623,15 @@ def asked_of_layouts(ours: Mapping[str, object], peer: str, arrival: float, by_l
 
 def our_classification_loss(network: Network, batch: Batch) -> Tensor:
     """The loss of a batch, as ``triptych.tasks.Classification`` computes it."""
-    logits = network(batch.tokens, batch.mask, lengths=batch.lengths)
-    total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE, reduction="sum")
-    return total / batch.normalizer
+    logits = network(batch.inputs, batch.mask, lengths=batch.lengths)
+    total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
+    return total / batch.num_labels_in_step
 
 
 def their_classification_loss(model: Any, batch: Batch) -> Tensor:
     """The loss of a padded batch."""
     assert batch.mask is not None
-    loss: Tensor = model(input_ids=batch.tokens, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
+    loss: Tensor = model(input_ids=batch.inputs, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
     return loss
 
 
@@ -644,7 +644,7 @@ def full() -> Row:
     items = []
     for length, other in zip(lengths_of_texts(0, TEXTS // 2), generator.uniform(0.8, 1.25, TEXTS // 2), strict=True):
         target = random_text(generator, int(np.clip(round(length * other), SHORTEST, LENGTH)))
-        items.append(Encoded(np.append(START, target[:-1]), target, random_text(generator, length)))
+        items.append(EncodedExample(np.append(START, target[:-1]), target, random_text(generator, length)))
     ours, theirs, amount, facts = layouts(items)
     rounds: dict[str, Callable[[], Round]] = {}
     num_updates: dict[str, int] = {}
@@ -671,7 +671,7 @@ def full() -> Row:
     updates = []
     for update in updates_of(items):
         sources = [len(item.source) for item in update if item.source is not None]
-        targets = [len(item.tokens) for item in update]
+        targets = [len(item.inputs) for item in update]
         stacks = [*stack_products(sources), *stack_products(targets, sources, first=1000)]
         updates.append([*stacks, *head_products(sum(targets))])
     rounds["matrix products alone"], flops = training_floor(updates, amount, torch.float32)
@@ -692,23 +692,23 @@ def our_translation_loss(network: Network, batch: Batch) -> Tensor:
     targets = Targets(batch.scored, batch.labels.flatten()[batch.scored], SMOOTHING)
     total: Tensor = network(
         batch.source,
-        batch.tokens,
+        batch.inputs,
         batch.source_mask,
         None,
         source_lengths=batch.source_lengths,
         lengths=batch.lengths,
         targets=targets,
     )
-    return total / batch.normalizer
+    return total / batch.num_labels_in_step
 
 
 def their_translation_loss(model: Any, batch: Batch) -> Tensor:
     """The loss of a padded batch."""
     assert batch.source_mask is not None
     mask = batch.source_mask.long()
-    logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.tokens, use_cache=False).logits
+    logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.inputs, use_cache=False).logits
     return F.cross_entropy(
-        logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE, label_smoothing=SMOOTHING
+        logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=SMOOTHING
     )
 
 

@@ -12,12 +12,12 @@ from hydra.utils import get_class
 
 from triptych.config.schema import (
     BatchConfig,
-    Block,
+    BlockConfig,
     DoctorConfig,
     EvaluateConfig,
-    Heads,
+    HeadsConfig,
     PredictConfig,
-    Shape,
+    ShapeConfig,
     TrainConfig,
 )
 
@@ -28,7 +28,13 @@ SLASHED = ("data", "experiment", "model", "shape")
 PLACES = {"head": "heads.tokens"}
 """Where a group is in the configuration, if not under its own name."""
 ROOTS: dict[str, dict[str, type]] = {
-    "train": {"": TrainConfig, "shape.": Shape, "block.": Block, "heads.": Heads, "batch.": BatchConfig},
+    "train": {
+        "": TrainConfig,
+        "shape.": ShapeConfig,
+        "block.": BlockConfig,
+        "heads.": HeadsConfig,
+        "batch.": BatchConfig,
+    },
     "doctor": {"": DoctorConfig},
     "evaluate": {"": EvaluateConfig},
     "predict": {"": PredictConfig},

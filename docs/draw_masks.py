@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from triptych.nn import Documents, Visibility
+from triptych.nn import AttentionMask, PackedLayout
 from triptych.nn.masks import causal_mask
 
 SOURCE, TARGET = ["le", "chat", "dort"], ["the", "cat", "sleeps"]
@@ -19,11 +19,11 @@ CPU = torch.device("cpu")
 CELL, MARGIN = 24, 8
 
 
-def pairs(visibility: Visibility, num_queries: int, num_keys: int) -> Bool[Tensor, "queries keys"]:
+def pairs(attention_mask: AttentionMask, num_queries: int, num_keys: int) -> Bool[Tensor, "queries keys"]:
     """Which query sees which key, of the last text of a batch."""
-    if visibility.causal:
+    if attention_mask.causal:
         return causal_mask(num_queries, num_keys, CPU)
-    mask = visibility.dense(CPU).mask
+    mask = attention_mask.dense(CPU).mask
     return torch.ones(num_queries, num_keys, dtype=torch.bool) if mask is None else mask[-1, 0].expand(num_queries, -1)
 
 
@@ -37,7 +37,7 @@ def visible(
         window: how far a token sees; None: without limit.
         prefix: leading tokens that all see; None: none.
     """
-    visibility = Visibility.of(
+    attention_mask = AttentionMask.of(
         num_queries=length,
         num_keys=length,
         causal=causal,
@@ -46,7 +46,7 @@ def visible(
         window=window,
         prefix=None if prefix is None else torch.tensor([prefix]),
     )
-    return pairs(visibility, length, length)
+    return pairs(attention_mask, length, length)
 
 
 def draw(caption: str, says: str, tokens: Sequence[str], colours: Sequence[Sequence[str | None]]) -> str:
@@ -96,10 +96,10 @@ def draw_all() -> dict[str, str]:
     length, prefix, source, target = len(text), len(SOURCE) + 1, len(SOURCE), len(TARGET) + 1
     encoder = painted(visible(source, causal=False), BOTH_SIDES)
     decoder = painted(visible(length, causal=True), PAST)
-    prefix_decoder = painted(visible(length, causal=False, prefix=prefix), PAST)
-    for row in prefix_decoder[:prefix]:
+    prefix_lm = painted(visible(length, causal=False, prefix=prefix), PAST)
+    for row in prefix_lm[:prefix]:
         row[:prefix] = [BOTH_SIDES] * prefix
-    cross = painted(pairs(Visibility(), target, source), CROSS)
+    cross = painted(pairs(AttentionMask(), target, source), CROSS)
     own = painted(visible(target, causal=True), PAST)
     full = [[*row, *[None] * target] for row in encoder] + [[*m, *t] for m, t in zip(cross, own, strict=True)]
 
@@ -107,7 +107,7 @@ def draw_all() -> dict[str, str]:
     padding = painted(visible(5, causal=False, real=3), BOTH_SIDES)
     padding_causal = painted(visible(5, causal=True), PAST)
     window = painted(visible(10, causal=True, window=3), PAST)
-    documents = Documents([3, 2, 4], CPU)
+    documents = PackedLayout([3, 2, 4], CPU)
     same = documents.numbers[:, None] == documents.numbers
     packed = painted(same & causal_mask(9, 9, CPU), PAST)
     names = [f"{'abc'[number]}{place}" for number, place in zip(documents.numbers, documents.positions, strict=True)]
@@ -118,7 +118,7 @@ def draw_all() -> dict[str, str]:
     pictures = {
         "encoder_only": draw("encoder-only", whole, SOURCE, encoder),
         "decoder_only": draw("decoder-only", past, text, decoder),
-        "prefix_decoder": draw("prefix decoder", behind, text, prefix_decoder),
+        "prefix_lm": draw("prefix decoder", behind, text, prefix_lm),
         "full": draw("full", two, [*SOURCE, "<bos>", *TARGET], full),
         "padding": draw("padding", "No token sees the padding", padded, padding),
         "padding_causal": draw("padding, causal", "Only padding sees padding", padded, padding_causal),

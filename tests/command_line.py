@@ -12,7 +12,7 @@ from omegaconf import DictConfig, open_dict
 
 from triptych.assembly.choose_parts import choose_parts, complete_config
 from triptych.config.hydra_guard import read_arguments, register_schemas
-from triptych.data import CorpusFacts, Tokenizer
+from triptych.data import CorpusInfo, Tokenizer
 
 
 def composed(*overrides: str, command: str = "train") -> DictConfig:
@@ -62,7 +62,7 @@ def with_parts(config: DictConfig) -> DictConfig:
     return config
 
 
-def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
+def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusInfo) -> None:
     """Fills in all that is null of the network, as a plan has it."""
     choose_parts(config)
     complete_config(config, tokenizer.vocab_size, corpus)

@@ -1,4 +1,4 @@
-"""Commands as a user would call them: processes of their own, but for their imports (see warm.py)."""
+"""Commands as a user would call them: processes of their own, but for their imports (see preloaded.py)."""
 
 import json
 import os
@@ -46,7 +46,7 @@ class Finished:
 def server() -> subprocess.Popen[str]:
     """Ends with the tests, for then its input does."""
     return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("warm.py"))],
+        [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -19,7 +19,7 @@ shapes.install(["triptych.nn", "triptych.models", "triptych.models.generation"])
 from browser import Browser  # noqa: E402
 from command_line import command_lines  # noqa: E402
 from parts import make_stack  # noqa: E402
-from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder  # noqa: E402
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixLM  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
 pytest_plugins = ["faults_table", "clock", "durations"]
@@ -93,7 +93,7 @@ def _build(
     position: str = "sinusoidal",
     pool: str = "none",
     num_outputs: int | None = None,
-    tie_output: bool = False,
+    tie_word_embeddings: bool = False,
     head_options: dict[str, Any] | None = None,
     **block: Any,
 ) -> Model:
@@ -110,19 +110,21 @@ def _build(
         )
 
     embedding = Embedding(vocab_size=vocab_size, d_model=d_model)
-    head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pool=pool, **(head_options or {}))
+    head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pooling=pool, **(head_options or {}))
     if architecture == "encoder_only":
-        return EncoderOnly(embedding=embedding, encoder=stack(causal=False), head=head, tie_output=tie_output)
-    if architecture in ("decoder_only", "prefix_decoder"):
-        network = DecoderOnly if architecture == "decoder_only" else PrefixDecoder
+        return EncoderOnly(
+            embedding=embedding, encoder=stack(causal=False), head=head, tie_word_embeddings=tie_word_embeddings
+        )
+    if architecture in ("decoder_only", "prefix_lm"):
+        network = DecoderOnly if architecture == "decoder_only" else PrefixLM
         decoder = stack(causal=network.is_causal)
-        return network(embedding=embedding, decoder=decoder, head=head, tie_output=tie_output)
+        return network(embedding=embedding, decoder=decoder, head=head, tie_word_embeddings=tie_word_embeddings)
     return EncoderDecoder(
         embedding=embedding,
         encoder=stack(causal=False),
         decoder=stack(causal=True, cross_attention=True),
         head=head,
-        tie_output=tie_output,
+        tie_word_embeddings=tie_word_embeddings,
     )
 
 

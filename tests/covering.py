@@ -1,5 +1,5 @@
 """Rows that together have every two values of different factors, and what of them is refused; for the page that
-``covering_page.py`` writes."""
+``compatibility_page.py`` writes."""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One row of docs/covering.md: a tiny training by its command line, and what must hold of it whatever its parts are."""
+"""One row of docs/compatibility.md: a tiny run by its command line, and what must hold of it whatever its parts are."""
 
 import logging
 import os
@@ -24,12 +24,12 @@ from triptych.assembly.checks import check_before_data
 from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
-from triptych.data import Encoded, Example, LongText, collate
+from triptych.data import EncodedExample, Example, LongText, collate
 from triptych.evaluate import evaluation
 from triptych.interop import load_pretrained, save_pretrained
-from triptych.launch.processes import Place
-from triptych.models import TwoTowers
-from triptych.nn import Longformer
+from triptych.launch.processes import RankInfo
+from triptych.models import DualEncoderBase
+from triptych.nn import LongformerAttention
 from triptych.planning.build_run import build_run
 from triptych.planning.prepare import choose, make_plan
 from triptych.tasks import GenerativeTask, Task
@@ -44,7 +44,7 @@ WRITTEN = 6
 TINY = [
     *("shape.d_model=32", "shape.num_heads=4", "shape.num_layers=2", "shape.d_ff=48", "shape.max_length=96"),
     *("trainer=cpu", f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES // 2}"),
-    *("scheduler.warmup_steps=1", "batch.size=8", "batch.eval_size=8"),
+    *("scheduler.warmup_steps=1", "batch.global_size=8", "batch.eval_batch_size=8"),
     *("logger=csv", "callbacks.progress.refresh_rate=0"),
 ]
 DATES = [
@@ -54,7 +54,7 @@ DATES = [
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 0.01, torch.bfloat16: 0.08}
 """How far logits may be apart, over max(1, the largest), by the type of the products."""
 
-os.environ["TRIPTYCH_ALLOW"] = "witness."
+os.environ["TRIPTYCH_ALLOW"] = "recording_callback."
 Choose = Callable[..., DictConfig]
 
 
@@ -70,7 +70,7 @@ def refusal(chosen: Choose, arguments: Sequence[str], folder: Path) -> str | Non
         picked = choose(config, None)
         check_before_data(config)
         plan = make_plan(picked, None, "dates", LightningEnvironment(), 1)
-        build_run(plan, Place(None, 0, 1))
+        build_run(plan, RankInfo(None, 0, 1))
     except ConfigError as error:
         return first_sentence(error)
     return None
@@ -113,8 +113,11 @@ class Trained:
         """The record of such a training, in a folder of that name."""
         run_dir, noted = self.folder / name, LeftOut()
         run_dir.mkdir()
-        witness = ["+callbacks.witness._target_=witness.Witness", f"+callbacks.witness.folder={run_dir}"]
-        config = self.chosen(*TINY, *self.arguments, *witness, *more, f"run_dir={run_dir}")
+        recording = [
+            "+callbacks.recording._target_=recording_callback.RecordingCallback",
+            f"+callbacks.recording.folder={run_dir}",
+        ]
+        config = self.chosen(*TINY, *self.arguments, *recording, *more, f"run_dir={run_dir}")
         if "max_new_tokens" in config.task:
             config.task.max_new_tokens = WRITTEN
         logging.getLogger("triptych").addHandler(noted)
@@ -132,28 +135,30 @@ class Trained:
         return load(self.folder / "run").task
 
     @cached_property
-    def items(self) -> list[Encoded]:
+    def items(self) -> list[EncodedExample]:
         """Examples of the test split, of different lengths."""
         splits = build(restore(self.folder / "run")[0], "data").splits()
         examples = splits.test[:4] if not isinstance(splits.test, LongText) else pieces_of(splits.test)
         items = self.task.encode(examples)
-        return items if self.task.audio is not None else self.task.fit(items)
+        return items if self.task.audio is not None else self.task.enforce_max_length(items)
 
     @property
     def tolerance(self) -> float:
         """Of the precision of the training."""
         return TOLERANCE[PRECISIONS[self.task.precision].products]
 
-    def logits(self, items: Sequence[Encoded], *, packed: bool = False, task: Task | None = None) -> list[Tensor]:
+    def logits(
+        self, items: Sequence[EncodedExample], *, packed: bool = False, task: Task | None = None
+    ) -> list[Tensor]:
         """Of each example those of its positions, or where the head pools its only ones."""
-        task, sizes = task or self.task, [len(item.tokens) for item in items]
+        task, sizes = task or self.task, [len(item.inputs) for item in items]
         with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():
             batch, network = collate(items, packed=packed), task.network
-            if isinstance(network, TwoTowers) and network.head.pool == "none":  # of the text
-                logits = network.read_text(batch.tokens, batch.mask).double()
+            if isinstance(network, DualEncoderBase) and network.head.pooling == "none":  # of the text
+                logits = network.read_text(batch.inputs, batch.mask).double()
             else:
                 logits = task.forward(batch).double()
-        if task.network.head.pool != "none":
+        if task.network.head.pooling != "none":
             return list(logits.split(1))
         if packed:
             return list(logits[0].split(sizes))
@@ -173,7 +178,7 @@ def check_training(run: Trained) -> None:
     projections = {
         f"{name}.{inner}"
         for name, module in run.task.network.named_modules()
-        if isinstance(module, Longformer)
+        if isinstance(module, LongformerAttention)
         for inner, _ in module.named_parameters()
         if not inner.startswith("o.")
     }
@@ -211,15 +216,15 @@ def check_packing(run: Trained) -> str | None:
 
 def check_past(run: Trained) -> str | None:
     """The last token changes no logits before it, and its own. An encoder sees both sides; frames are no tokens."""
-    if run.task.architecture == "encoder_only" or run.items[0].tokens.ndim > 1:
+    if run.task.architecture == "encoder_only" or run.items[0].inputs.ndim > 1:
         return NOT_ASKED
     head, vocab_size = run.task.network.head, run.task.tokenizer.vocab_size
-    pool, head.pool = head.pool, "none"  # of each position
+    pool, head.pooling = head.pooling, "none"  # of each position
     try:
         # a prefix decoder sees its prefix from both sides, which may be all of a short text
-        in_prefix = run.task.architecture == "prefix_decoder"
-        items = [x for x in run.items if not (in_prefix and x.prefix + 1 >= len(x.tokens))]
-        changed = [replace(x, tokens=np.append(x.tokens[:-1], (x.tokens[-1] + 1) % vocab_size)) for x in items]
+        in_prefix = run.task.architecture == "prefix_lm"
+        items = [x for x in run.items if not (in_prefix and x.prefix + 1 >= len(x.inputs))]
+        changed = [replace(x, inputs=np.append(x.inputs[:-1], (x.inputs[-1] + 1) % vocab_size)) for x in items]
         if not items:
             return NOT_ASKED
         for before, after in zip(run.logits(items), run.logits(changed), strict=True):
@@ -227,7 +232,7 @@ def check_past(run: Trained) -> str | None:
                 assert (apart := distance(after[:-1], before[:-1], None)) < run.tolerance, f"{apart:.1e} apart"
             assert not torch.equal(after[-1], before[-1]), "the last token changes nothing"
     finally:
-        head.pool = pool
+        head.pooling = pool
     return None
 
 
@@ -239,15 +244,19 @@ def check_cache(run: Trained) -> str | None:
         return NOT_ASKED
     start = 1
     if task.architecture != "full":  # a prompt that leaves room
-        start = max(1, min(item.prefix + 1, len(item.tokens), task.max_length - WRITTEN))
+        start = max(1, min(item.prefix + 1, len(item.inputs), task.max_length - WRITTEN))
         item = replace(item, prefix=start - 1)
     batch, options = collate([item]), {"capacity": start + WRITTEN}
-    tokens, logits = torch.from_numpy(item.tokens[None, :start]), list[Tensor]()
+    tokens, logits = torch.from_numpy(item.inputs[None, :start]), list[Tensor]()
     with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():
         if task.architecture == "full":
             next_token = network.continuation(batch.source, None, **options)
         else:
-            given = {"source": batch.source, "source_mask": batch.source_mask, "leading": task.leading(batch)}
+            given = {
+                "source": batch.source,
+                "source_mask": batch.source_mask,
+                "num_global_tokens": task.num_global_tokens(batch),
+            }
             next_token = network.continuation(None, **given, **options)
         new = tokens
         for _ in range(WRITTEN):
@@ -255,7 +264,7 @@ def check_cache(run: Trained) -> str | None:
             new = logits[-1].argmax(-1, keepdim=True)
             tokens = torch.cat([tokens, new], dim=1)
     written = tokens[0, :-1].numpy()
-    (whole,) = run.logits([replace(item, tokens=written, labels=np.zeros_like(written))])
+    (whole,) = run.logits([replace(item, inputs=written, labels=np.zeros_like(written))])
     assert (apart := distance(torch.cat(logits), whole[start - 1 :], None)) < run.tolerance, f"{apart:.1e} apart"
     return None
 
@@ -272,7 +281,7 @@ def check_export(run: Trained) -> str:
     single, read = load(run.folder / "run", "32-true").task, load_pretrained(run.folder / "exported").task
     single.network.load_state_dict(run.task.network.state_dict())  # as it was tested; a moving average has more digits
     items = run.items
-    if read.has_two_towers:  # an export of CLIP gives the last token another number
+    if read.is_dual_encoder:  # an export of CLIP gives the last token another number
         items = read.encode([item.example for item in items if item.example is not None])
     pairs = zip(run.logits(items, task=read), run.logits(run.items, task=single), strict=True)
     assert (apart := max(distance(*pair, None) for pair in pairs)) < 1e-5, f"{apart:.1e} apart"

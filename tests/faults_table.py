@@ -1,4 +1,4 @@
-"""Writes the table of docs/faults.md after `make faults`: what was tried, how often, and what came out."""
+"""Writes the table of docs/fault_injection.md after `make faults`: what was tried, how often, and what came out."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ CATALOGUE = {
 
 
 class Table:
-    """Collects the outcomes, and writes the table of docs/faults.md."""
+    """Collects the outcomes, and writes the table of docs/fault_injection.md."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from triptych.nn import Head, Relative, Stack
+from triptych.nn import Head, RelativeBias, Stack
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations, extent
 
@@ -21,7 +21,7 @@ class OnCpu(Activations):
         return kept + rows * length * wider
 
     def _mask(self, attention: Any, kinds: Any, length: int, *, is_masked: bool, causal: bool) -> int:
-        if self._is_explicit(length) or Relative in kinds:
+        if self._is_explicit(length) or RelativeBias in kinds:
             return is_masked or causal
         return self.precision.compute * is_masked * self._is_fused(attention, kinds)
 
@@ -58,7 +58,7 @@ class OnCpu(Activations):
         return self.precision.products == torch.bfloat16 and keys <= 2048
 
     def _is_fused(self, attention: Any, kinds: Any) -> bool:
-        return not attention.dropout and Relative not in kinds
+        return not attention.dropout and RelativeBias not in kinds
 
     def _norm(self, norm: Any, d: int) -> int:
         if isinstance(norm, torch.nn.LayerNorm):
@@ -70,7 +70,7 @@ class OnCpu(Activations):
 
     def logits(self, head: Head, rows: int, length: int) -> int:
         outputs, precision = head.output.out_features, self.precision
-        if head.pool != "none":
+        if head.pooling != "none":
             return Activations.logits(self, head, rows, length)
         answers = min(rows * length, loss.rows_at_once(outputs, on_gpu=False))
         copies = precision.single if precision.compute != precision.single else 0

@@ -61,11 +61,11 @@ from triptych.assembly.checks import check_before_data
 from triptych.assembly.early_checks import OURS, check_training
 from triptych.assembly.restore import load, restore
 from triptych.config import ALLOWED, PARTS, ConfigError, RunError, class_at, hints_of
-from triptych.config.build import spell
+from triptych.config.build import spell_choices
+from triptych.config.diagnose import choices_of, explain
 from triptych.config.errors import ConfigErrors, messages_of
-from triptych.config.explain import choices_of, explain
 from triptych.config.run_settings import RunSettings
-from triptych.config.schema import Heads
+from triptych.config.schema import HeadsConfig
 from triptych.data import Image
 from triptych.evaluate import evaluation
 from triptych.launch import signals
@@ -74,7 +74,7 @@ from triptych.tasks import ClassPrediction, GenerativeTask, ImageGeneration, Ima
 from triptych.tasks.precision import PRECISIONS
 from triptych.train import train
 from triptych.training import TrainingModule
-from triptych.training.not_finite import NotFinite
+from triptych.training.nonfinite import NonFiniteError
 
 CONF = Path(str(files("triptych.conf")))
 STEPS = 4
@@ -87,9 +87,9 @@ NETWORK = [
 SMALL = {"num_train": 60, "num_validation": 12, "num_test": 12, "last_year": 1972, "max_new_tokens": 6}
 """Keys that cost time, wherever they are."""
 SETTINGS = {
-    "drawn_digits": ["data.max_digits=1", "patches.image_size=[12,24]", "patches.patch_size=[12,6]",
-                     "patches.num_channels=3"],
-    "tone_digits": ["frames.rate=8000", "frames.num_mels=16"],
+    "drawn_digits": ["data.max_digits=1", "image_embedding.image_size=[12,24]", "image_embedding.patch_size=[12,6]",
+                     "image_embedding.num_channels=3"],
+    "tone_digits": ["audio_embedding.rate=8000", "audio_embedding.num_mels=16"],
     "date_instructions": ["data.turns=1"],
     "python_library": [],
 }  # fmt: skip
@@ -124,10 +124,11 @@ NOT_DRAWN = (
 ROOT = ("batch", "block", "heads", "task", "tokenizer", "optimizer", "scheduler", "callbacks", "trainer", "frames",
         "patches", "data")  # fmt: skip
 """Nodes whose options are drawn."""
-HEADS = [*Heads.__dataclass_fields__]
-BATCHES = ([], [], ["batch.packed=true"], ["batch.packed=false"], ["batch.size=null", "batch.tokens=200"],
-           ["batch.size=null", "batch.tokens=200", "batch.packed=true"], ["trainer.accumulate_grad_batches=2"],
-           ["trainer.accumulate_grad_batches=2", "batch.packed=true"])  # fmt: skip
+HEADS = [*HeadsConfig.__dataclass_fields__]
+BATCHES = ([], [], ["batch.packing=true"], ["batch.packing=false"], ["batch.global_size=null", "batch.max_tokens=200"],
+           ["batch.global_size=null", "batch.max_tokens=200", "batch.packing=true"],
+           ["trainer.accumulate_grad_batches=2"],
+           ["trainer.accumulate_grad_batches=2", "batch.packing=true"])  # fmt: skip
 """Types of batches."""
 STOPS = ("checkpoint", "SIGTERM", "SIGINT", "SIGUSR1")
 KILLED = 1 / 20
@@ -168,7 +169,7 @@ def corpora() -> tuple[str, ...]:
 
 def serves(task: type[Task], corpus: Any) -> bool:
     """Whether a corpus has what a task reads, as far as the classes say."""
-    signals_in = {"sound", "image"} & {*corpus.columns}
+    signals_in = {"audio", "image"} & {*corpus.columns}
     return not task.missing(corpus.columns) and signals_in <= {*task.reads, *task.columns}
 
 
@@ -184,7 +185,7 @@ def does(model: Any, task: type[Task]) -> bool:
         task.check_architecture(model.architecture, settings_of(task.name))
     except ValueError:
         return False
-    return ("Two" in model.__name__) == task.has_two_towers
+    return ("Dual" in model.__name__) == task.is_dual_encoder
 
 
 def values_of(hint: Any, now: object) -> list[object]:
@@ -356,7 +357,7 @@ def draw_options(chance: Random, config: DictConfig, given: Sequence[str]) -> li
         values = [value for value in values_of(hint, now) if value != now]
         if values and key not in taken:
             taken.add(key)
-            found.append(f"{key}={spell(chance.choice(values))}")
+            found.append(f"{key}={spell_choices(chance.choice(values))}")
     return found
 
 
@@ -460,8 +461,9 @@ def in_float64(check: Callable[[Any], object]) -> Callable[["Fuzzed"], object]:
 
 def witnesses(made: Draw, folder: Path) -> list[str]:
     """Callbacks that note the losses, and that stop the training once."""
-    return ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=${run_dir}",
-            "+callbacks.stop._target_=witness.Stop", f"+callbacks.stop.step={made.after}",
+    return ["+callbacks.recording._target_=recording_callback.RecordingCallback",
+            "+callbacks.recording.folder=${run_dir}",
+            "+callbacks.stop._target_=recording_callback.Stop", f"+callbacks.stop.step={made.after}",
             f"+callbacks.stop.signum={'SIGTERM' if made.stop == 'checkpoint' else made.stop}",
             f"+callbacks.stop.once={folder}/stopped"]  # fmt: skip
 
@@ -471,7 +473,7 @@ def check_loss(run: Fuzzed) -> None:
     losses = torch.load(run.folder / "run" / "losses-0.pt")
     if not len(losses):
         raise Broken("no step was trained")
-    if not losses.isfinite().all() and not run.summary.get("skipped_updates"):
+    if not losses.isfinite().all() and not run.summary.get("skipped_steps"):
         raise Broken(f"losses {losses.tolist()}")
 
 
@@ -534,7 +536,7 @@ def check_alone(run: Fuzzed) -> None:
     if isinstance(task, ImageGeneration) and task.architecture == "encoder_only":
         return
     examples = [item.example for item in run.items if item.example is not None]
-    asked = [task.asked(example) for example in examples]
+    asked = [task.model_input(example) for example in examples]
     classes = tuple({example.target: None for example in examples if example.target})
 
     def ready(task: Task) -> Task:
@@ -648,7 +650,7 @@ def look(chosen: Choose, seed: int, folder: Path) -> tuple[Draw | None, Outcome]
 
 def refused(error: Exception, overrides: Sequence[str], *, is_read: bool) -> Outcome:
     """What an error says before the first check."""
-    if isinstance(error, RunError) and isinstance(error.__cause__, NotFinite):
+    if isinstance(error, RunError) and isinstance(error.__cause__, NonFiniteError):
         return Outcome("not finite")
     said = explain(error, "train", overrides)
     each = [said] if not isinstance(error, ConfigErrors) else messages_of(error)
@@ -700,7 +702,7 @@ class Count:
         for kind in outcome.faults:
             self.faults[kind].append(seed)
         if outcome.kind == "refused with the data":
-            self.refusals[re.sub(r"\d+", "N", outcome.said.partition(": ")[2] or outcome.said)[:90]] += 1
+            self.unsupported[re.sub(r"\d+", "N", outcome.said.partition(": ")[2] or outcome.said)[:90]] += 1
         if outcome.family:
             self.families[outcome.family] += 1
 
@@ -715,9 +717,9 @@ class Count:
         table.add_row("texts that rounding decides", str(self.ties))
         table.add_row("draws per hour", f"{3600 * total / seconds:.0f}")
         yield table
-        if self.refusals:
+        if self.unsupported:
             table = Table("refused with the data", "draws")
-            for said, count in self.refusals.most_common(12):
+            for said, count in self.unsupported.most_common(12):
                 table.add_row(said, str(count))
             yield table
         if self.faults:

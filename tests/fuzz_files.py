@@ -177,7 +177,7 @@ def labelled_text(chance: Random, folder: Path, task: str) -> list[str]:
             rows.append(row)
         return table_file(chance, folder / split, rows, ("tsv", "csv", "jsonl", "parquet"))
 
-    columns = ["data.text=sentence", f"data.pair={'second' if has_pair else 'null'}"]
+    columns = ["data.text=sentence", f"data.text_pair={'second' if has_pair else 'null'}"]
     columns += ["data.label=null", "data.score=answer"] if is_score else ["data.label=answer"]
     return [*split_files(chance, write), *columns]
 
@@ -268,15 +268,15 @@ def image(chance: Random, height: int, width: int) -> Any:
 def image_settings(chance: Random) -> tuple[int, int, list[str]]:
     """Height and width of images, and the settings of the network that reads them."""
     height, width, channels = chance.choice([4, 8]), chance.choice([4, 8]), chance.choice([1, 3])
-    return height, width, [f"patches.image_size=[{height},{width}]", "patches.patch_size=[2,2]",
-                           f"patches.num_channels={channels}"]  # fmt: skip
+    return height, width, [f"image_embedding.image_size=[{height},{width}]", "image_embedding.patch_size=[2,2]",
+                           f"image_embedding.num_channels={channels}"]  # fmt: skip
 
 
 def drawn_settings(task: str, height: int, width: int) -> list[str]:
     """What ``image_generation`` needs of the images."""
     if task != "image_generation":
         return []
-    return [f"task.image_size=[{height},{width}]", "task.num_channels=1", "task.levels=2", "task.steps=4",
+    return [f"task.image_size=[{height},{width}]", "task.num_channels=1", "task.levels=2", "task.num_inference_steps=4",
             f"data.size=[{height},{width}]"]  # fmt: skip
 
 
@@ -342,8 +342,8 @@ def audio_files(chance: Random, folder: Path, task: str) -> list[str]:
         return table_file(chance, folder / split, rows, ("tsv", "csv", "jsonl", "parquet"))
 
     settings = [
-        f"frames.rate={rate}",
-        f"frames.num_mels={chance.choice([16, 80])}",
+        f"audio_embedding.rate={rate}",
+        f"audio_embedding.num_mels={chance.choice([16, 80])}",
         f"data.speaker={'who' if has_speaker else 'null'}",
     ]
     return [*split_files(chance, write), *settings, *columns_of(task)]
@@ -380,11 +380,11 @@ HUB_ROWS: Mapping[str, tuple[dict[str, str], Made]] = {
     "text_to_text": ({"target": "target"}, lambda c: {"text": phrase(c), "target": phrase(c)}),
     "classification": ({"label": "label"}, lambda c: {"text": phrase(c), "label": c.choice(CLASSES)}),
     "similarity": (
-        {"pair": "second", "score": "score"},
+        {"text_pair": "second", "score": "score"},
         lambda c: {"text": phrase(c), "second": phrase(c), "score": round(c.random(), 3)},
     ),
     "tagging": ({"words": "words", "tags": "tags"}, lambda c: tagged(c)),
-    "question_answering": ({"pair": "context", "answers": "answers"}, lambda c: asked(c)),
+    "question_answering": ({"text_pair": "context", "answers": "answers"}, lambda c: asked(c)),
     "chat": ({"messages": "messages"}, lambda c: {"messages": conversation(c)}),
 }
 """By task: the settings of the columns, and how a row is made."""
@@ -451,8 +451,8 @@ def hub_audio(chance: Random, folder: Path, task: str) -> list[str]:
         pq.write_table(table, place / f"{split}.parquet")
     return [
         f"data.name={place}",
-        f"frames.rate={rate}",
-        f"frames.num_mels={chance.choice([16, 80])}",
+        f"audio_embedding.rate={rate}",
+        f"audio_embedding.num_mels={chance.choice([16, 80])}",
         *columns_of(task),
     ]
 

@@ -25,7 +25,8 @@ def telling(cls, name):
 def hook():
     import lightning as L
     import triptych.data
-    for corpus in ("Dates", "LabelledText", "ParallelText", "PlainText", "QuestionAnswering", "TaggedText", "Hub"):
+    corpora = ("Dates", "LabelledText", "ParallelText", "PlainText", "QuestionAnsweringCorpus", "TaggedText", "Hub")
+    for corpus in corpora:
         telling(getattr(triptych.data, corpus), "splits")
     telling(L.Trainer, "fit")
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from triptych.data import Message
 from triptych.interop import read_network, write_network
+from triptych.models.dual_encoder import DualEncoderBase
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
-from triptych.models.generation.step import Steps
-from triptych.models.two_towers import TwoTowers
+from triptych.models.generation.decode_step import DecodeStepPool
 from triptych.nn import FrameEmbedding, PatchEmbedding
 
 transformers.logging.set_verbosity_error()
@@ -146,7 +146,10 @@ def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dic
     """The same inputs, with frames of sounds, all of one length, for sources; if the network hears."""
     if not isinstance(getattr(network, "source_embedding", None), FrameEmbedding):
         return given
-    generator, count = torch.Generator().manual_seed(seed), network.source_embedding.stride * network.encoder.room
+    generator, count = (
+        torch.Generator().manual_seed(seed),
+        network.source_embedding.stride * network.encoder.max_positions,
+    )
     frames = torch.randn((3, count, network.source_embedding.num_mels), generator=generator)
     frames = frames.to(network.head.output.weight.dtype)
     return given | {"source": frames, "source_mask": torch.ones(3, count, dtype=torch.bool)}
@@ -155,7 +158,7 @@ def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dic
 def with_images(network: Any, given: dict[str, Tensor], model: Any, *, seed: int = 1) -> dict[str, Tensor]:
     """The same inputs, each with an image, and with the token that ends a text; if the network has two towers. Pixels
     are those that theirs reads, which looks for the largest token where its configuration says 2."""
-    if not isinstance(network, TwoTowers):
+    if not isinstance(network, DualEncoderBase):
         return given
     config = model.config.text_config
     end = config.vocab_size - 1 if config.eos_token_id == 2 else config.eos_token_id
@@ -273,7 +276,7 @@ def measure(case: Case, folder: Path) -> Measured:
         if isinstance(network.embedding, PatchEmbedding):
             given = images(network.embedding.image_shape)
         else:
-            is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
+            is_full, is_pooled = network.architecture == "full", network.head.pooling != "none"
             start = model.config.decoder_start_token_id if is_full and is_pooled else None
             given = with_frames(network, inputs(padding, is_full=is_full, length=case.length, start=start))
             given = with_images(network, given, model)
@@ -342,7 +345,7 @@ def decoded_alike(
     num_beams: int,
     max_new_tokens: int = 20,
     device: str | torch.device = "cpu",
-    steps: Steps | None = None,
+    steps: DecodeStepPool | None = None,
 ) -> bool:
     """Whether greedy or beam search finds the tokens of ``generate``, in float64, prompts of unequal length. The end
     token is one that these weights do write.
@@ -358,7 +361,7 @@ def decoded_alike(
     model = randomized(case.model())
     save(model, folder)
     network: Any = read_network(folder).network.double().to(device).eval()
-    network.steps = steps or network.steps
+    network.decode_steps = steps or network.decode_steps
     model = model.double().to(device)
     is_full = network.architecture == "full"
     given = with_frames(network, inputs("right" if is_full else "left", is_full=is_full, length=8))

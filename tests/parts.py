@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from triptych.models import TwoDecoders, TwoEncoders, TwoTowers
+from triptych.models import DualDecoder, DualEncoder, DualEncoderBase
 from triptych.nn import (
     Alibi,
     Embedding,
@@ -12,7 +12,7 @@ from triptych.nn import (
     GatedFeedForward,
     Head,
     LayerNorm,
-    Learned,
+    LearnedPositions,
     MultiHeadAttention,
     Parallel,
     ParallelNorms,
@@ -20,28 +20,28 @@ from triptych.nn import (
     Position,
     PostNorm,
     PreNorm,
-    Relative,
-    ResPost,
+    RelativeBias,
+    ResPostNorm,
     RMSNorm,
     Rotary,
-    Sandwich,
-    Sinusoidal,
+    SandwichNorm,
+    SinusoidalPositions,
     Sizes,
     Stack,
 )
 
 POSITIONS: dict[str, Callable[..., Position]] = {
     "none": Position,
-    "learned": Learned,
-    "sinusoidal": Sinusoidal,
+    "learned": LearnedPositions,
+    "sinusoidal": SinusoidalPositions,
     "rotary": Rotary,
-    "partial rotary": partial(Rotary, share=0.5, local_theta=100.0, cross=True),
-    "relative": Relative,
+    "partial rotary": partial(Rotary, partial_rotary_factor=0.5, local_theta=100.0, rotate_cross_attention=True),
+    "relative_bias": RelativeBias,
     "alibi": Alibi,
 }
-NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel, "sandwich": Sandwich,
-             "parallel_norms": ParallelNorms, "res_post": ResPost}  # fmt: skip
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}
+RESIDUALS = {"pre_norm": PreNorm, "post_norm": PostNorm, "parallel": Parallel, "sandwich_norm": SandwichNorm,
+             "parallel_norms": ParallelNorms, "res_post_norm": ResPostNorm}  # fmt: skip
 QK_NORMS = [None, "head", "all"]
 
 
@@ -55,9 +55,9 @@ def choose_parts(
     *,
     position: str | Callable[..., Position] = "sinusoidal",
     first: int = 0,
-    norm: str = "layer",
+    norm: str = "layer_norm",
     norm_eps: float = 1e-5,
-    residual: str = "pre",
+    residual: str = "pre_norm",
     gated: bool = False,
     activation: str = "relu",
     feed_forward_dropout: float = 0.0,
@@ -85,7 +85,7 @@ def choose_parts(
         options |= {"qk_norm": partial(NORMS[norm], eps=norm_eps), "qk_norm_over": qk_norm}
     scheme = POSITIONS[position] if isinstance(position, str) else position
     return {
-        "position": partial(scheme, first=first) if scheme in (Learned, Sinusoidal) else scheme,
+        "position": partial(scheme, first=first) if scheme in (LearnedPositions, SinusoidalPositions) else scheme,
         "norm": partial(NORMS[norm], eps=norm_eps),
         "residual": RESIDUALS[residual],
         "feed_forward": partial(
@@ -105,7 +105,7 @@ def make_stack(**options: Any) -> Stack:
     return Stack(**own, **choose_parts(**{name: value for name, value in options.items() if name not in own}))
 
 
-def two_towers(
+def dual_encoder(
     architecture: str,
     *,
     vocab_size: int = 11,
@@ -123,14 +123,14 @@ def two_towers(
     has_source: bool = True,
     initial_scale: float = 5.0,
     attends_in_windows: bool = False,
-) -> TwoTowers:
+) -> DualEncoderBase:
     """Small towers, for texts 16 wide and for images 8 wide; every argument has a default but the architecture."""
     patches = PatchEmbedding(image_size=image_size, patch_size=patch_size, num_channels=num_channels, d_model=8)
-    is_causal, kind = architecture == "decoder_only", TwoDecoders if architecture == "decoder_only" else TwoEncoders
+    is_causal, kind = architecture == "decoder_only", DualDecoder if architecture == "decoder_only" else DualEncoder
     name = "decoder" if is_causal else "encoder"
     stack = make_stack(
         num_layers=2, d_model=16, num_heads=4, d_ff=24, max_length=24, cross_attention=cross_attention,
-        causal=is_causal if causal is None else causal, windows=[4, None] if attends_in_windows else None,
+        causal=is_causal if causal is None else causal, sliding_windows=[4, None] if attends_in_windows else None,
     )  # fmt: skip
     source_stack = make_stack(
         num_layers=1, d_model=source_width, num_heads=2, d_ff=20, max_length=max_length or patches.length,
@@ -140,8 +140,8 @@ def two_towers(
     return kind(
         embedding=Embedding(vocab_size=vocab_size, d_model=16),
         source_embedding=patches if has_source else None,
-        head=Head(d_model=16, num_outputs=outputs, pool=pooled),
-        source_head=Head(d_model=8, num_outputs=source_outputs or outputs, pool=pooled),
+        head=Head(d_model=16, num_outputs=outputs, pooling=pooled),
+        source_head=Head(d_model=8, num_outputs=source_outputs or outputs, pooling=pooled),
         initial_scale=initial_scale,
         **{name: stack, f"source_{name}": source_stack},
     )

@@ -9,7 +9,7 @@ from triptych.data.images import as_png
 
 ROWS = ("first", "second", "third", "last")
 TO_DRAW = ["task=image_generation", "data=image_files", "data.train=all.tsv", "task.image_size=[4,4]",
-           "task.num_channels=1", "task.levels=2", "task.steps=4"]  # fmt: skip
+           "task.num_channels=1", "task.levels=2", "task.num_inference_steps=4"]  # fmt: skip
 """What ``image_generation`` needs to draw them, besides ``data.dir``."""
 
 

@@ -12,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 
 from commands import run
 from one_process import Answer, answers_to
-from triptych.config.explain import SCHEMAS, keys_of
+from triptych.config.diagnose import SCHEMAS, keys_of
 from triptych.config.terms import REMARKS, THEIR_KEYS
 
 # A command, and after -> what its answer must say, the pieces with | between them.
@@ -104,9 +104,9 @@ train E lr=0.1  ->  lr: there is no such key | optimizer.lr
 train E optimizer.momentum=0.9  ->  optimizer.momentum: there is no such key; optimizer=muon and sgd have it
 train experiment=dates/classification task.z_loss=1e-4  ->  language_modeling, text_to_text and translation have it
 train E optimizer.learning_rate=1  ->  optimizer.learning_rate | did you mean optimizer.lr?
-train E batch_size=3  ->  batch_size | did you mean batch.size?
-train E train.batch_size=3  ->  did you mean batch.size?
-train E per_device_train_batch_size=3  ->  did you mean batch.size?
+train E batch_size=3  ->  batch_size | did you mean batch.global_size?
+train E train.batch_size=3  ->  did you mean batch.global_size?
+train E per_device_train_batch_size=3  ->  did you mean batch.global_size?
 train E gradient_accumulation_steps=2  ->  did you mean trainer.accumulate_grad_batches?
 train E epochs=3  ->  epochs | did you mean trainer.max_steps | set in steps
 train E num_train_epochs=3  ->  did you mean trainer.max_steps
@@ -133,7 +133,7 @@ train E trainer.max_step=5  ->  did you mean trainer.max_steps?
 train E warmup_steps=10  ->  did you mean scheduler.warmup_steps?
 train E eval_steps=10  ->  did you mean trainer.val_check_interval?
 train E data_dir=x  ->  did you mean data | data.dir=FOLDER
-train E data.batch_size=3  ->  did you mean batch.size?
+train E data.batch_size=3  ->  did you mean batch.global_size?
 evaluate ckpt_path=x  ->  did you mean checkpoint?
 evaluate run_dir=x  ->  did you mean checkpoint?
 predict checkpoint=x beams=4  ->  did you mean num_beams?
@@ -157,25 +157,25 @@ train E block/position=rope  ->  block/position=rope | did you mean rotary?
 train E block/position=rotery  ->  did you mean rotary?
 train E block/position=null  ->  block/position=null | did you mean none?
 train E block.position=rope  ->  block.position=rope | did you mean block/position=rotary?
-train E block.norm=rms  ->  block.norm=rms | did you mean block/norm=rms?
+train E block.norm=rms_norm  ->  block.norm=rms_norm | did you mean block/norm=rms_norm?
 train E model.decoder.position=rotary  ->  block/position@model.decoder.position=rotary
 train E block/position@decoder=rotary  ->  decoder has no parts | block/position@model.decoder.position
 train E model.decoder.block/position=rotary  ->  did you mean block/position@model.decoder.position=rotary?
 train E block/position=[rotary,learned]  ->  expected one part, such as block/position=rotary
 train E ~block/norm  ->  ~block/norm: required by every run; expected one of | rms
 train E block=rotary  ->  block is a node with settings; expected one of block.position
-train E block/feed_forward=swiglu  ->  did you mean gated?
+train E block/feed_forward=swiglu  ->  did you mean gated_mlp?
 train E block/attention=gqa  ->  did you mean multi_head?
 train E block.rope_theta=5  ->  did you mean block.position.theta (block/position=rotary has it)
 train E model.decoder.rope_theta=5  ->  model.decoder.position.theta (block/position@model.decoder.position=rotary
-train E block.relative_buckets=5  ->  did you mean block.position.num_buckets (block/position=relative has it)
+train E block.relative_buckets=5  ->  did you mean block.position.num_buckets (block/position=relative_bias has it)
 train E block.first_position=2  ->  did you mean block.position.first?
 train E block.attention_dropout=0.1  ->  did you mean block.attention.dropout?
 train E model.decoder.feed_forward_dropout=0.1  ->  did you mean model.decoder.feed_forward.dropout?
-train E model.decoder.gated=true  ->  block/feed_forward@model.decoder.feed_forward=gated
+train E model.decoder.gated=true  ->  block/feed_forward@model.decoder.feed_forward=gated_mlp
 train E block.norm_eps=1e-6  ->  did you mean block.norm.eps?
 train E block.norm_position=post  ->  did you mean block/residual
-train E block.gated=true  ->  did you mean block/feed_forward | block/feed_forward=gated
+train E block.gated=true  ->  did you mean block/feed_forward | block/feed_forward=gated_mlp
 train E block.head_dim=8  ->  did you mean shape.head_dim?
 train E block.num_kv_heads=2  ->  did you mean block.attention.num_kv_heads?
 train E block.position.theta=5  ->  block.position.theta | block/position=rotary has it
@@ -188,7 +188,7 @@ train E head@heads.tokens=berd  ->  head=berd | did you mean bert?
 train E block.dropout=1.5  ->  block.dropout=1.5 | less than 1
 train E test_weights=first  ->  test_weights=first | last, best
 train E match=flops  ->  match=flops | did you mean train_flops?
-train E batch.size=10 trainer.accumulate_grad_batches=3  ->  batch.size=10 | accumulate_grad_batches=3
+train E batch.global_size=10 trainer.accumulate_grad_batches=3  ->  batch.global_size=10 | accumulate_grad_batches=3
 train E batch.num_workers=-1  ->  batch.num_workers=-1
 train E trainer.gradient_clip_val=abc  ->  trainer.gradient_clip_val=abc: expected a number or null
 train E trainer.limit_val_batches=0  ->  trainer.limit_val_batches=0: expected a number of batches
@@ -206,7 +206,7 @@ doctor H +data.split_names.test.share=0.1  ->  data.split_names is a list; expec
 train H data.split_names.7=0.1  ->  data.split_names is a list; expected data.split_names=[train,validation,test]
 train P 'data.train=[train.en,train.de]' data.train.en=x  ->  data.train is a list; expected data.train=[train.en,
 train H data.split_names.1=null data.split_names.0=en data.split_names.x=1  ->  expected data.split_names=[en,null,
-doctor E model=clip/vit-b-32 patches.image_size.height=28  ->  expected patches.image_size=[224,224]
+doctor E model=clip/vit-b-32 image_embedding.image_size.height=28  ->  expected image_embedding.image_size=[224,224]
 doctor E device=a100  ->  device=a100 | a100-40gb, a100-80gb
 doctor E device=h1000  ->  did you mean h100?
 
@@ -232,10 +232,10 @@ dashboard . --output x.html  ->  --output x.html | Python code | did you mean --
 """
 
 BEFORE_DATA = """
-train E +block.position.theta=5  ->  block.position.theta: Sinusoidal has no such setting | first
+train E +block.position.theta=5  ->  block.position.theta: SinusoidalPositions has no such setting | first
 train E block.position.first=-3  ->  block.position.first=-3: expected at least 0
-train E block/position=relative block.position.num_buckets=3  ->  num_buckets=3: expected at least 4
-train E block/position=relative block.position.max_distance=8  ->  max_distance=8: expected more than 8
+train E block/position=relative_bias block.position.num_buckets=3  ->  num_buckets=3: expected at least 4
+train E block/position=relative_bias block.position.max_distance=8  ->  max_distance=8: expected more than 8
 train E block/position=rotary block.position.scaling=2  ->  block.position.scaling=2: expected RopeScaling or null
 train E block/position=rotary +block.position.scaling.factor=2  ->  block.position.scaling | expected RopeScaling
 train E model.decoder.norm=true  ->  model.decoder.norm=true: expected a part chosen by its config group
@@ -243,10 +243,10 @@ train E +block.residual.foo=true  ->  block.residual.foo: PreNorm has no such se
 train E 'heads.tokens.norm=${block.norm}'  ->  norm: the norm follows the transform
 train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0
 train E block.attention.scale=0  ->  block.attention.scale=0.0: expected more than 0
-train E block.attention.windows=[]  ->  block.attention.windows=[]: expected numbers of at least 1
-train E block.attention.windows=[0,null]  ->  block.attention.windows=[0, null]: expected numbers of at least 1
-train E block/attention=longformer block.attention.windows=[64,null]  ->  =[64,null]: expected a list of whole numbers
-train E block.attention.windows=64  ->  windows=64: expected a list of whole numbers and nulls or null | [64]
+train E block.attention.sliding_windows=[]  ->  block.attention.sliding_windows=[]: expected numbers of at least 1
+train E block.attention.sliding_windows=[0,null]  ->  sliding_windows=[0, null]: expected numbers of at least 1
+train E block/attention=longformer block.attention.sliding_windows=[64,null]  ->  [64,null]: expected a list of whole
+train E block.attention.sliding_windows=64  ->  windows=64: expected a list of whole numbers and nulls | [64]
 train E block/attention=performer block/position=alibi  ->  block/position=alibi adds | block/attention=performer has
 train E model=decoder_only block/attention=linformer block/position=rotary  ->  the encoder of model=full alone
 train E task.z_loss=-1  ->  task.z_loss=-1.0: expected at least 0
@@ -255,7 +255,7 @@ train E task.label_smoothing=1  ->  task.label_smoothing=1.0: expected at least 
 train E task.num_beams=0  ->  num_beams=0: expected at least 1
 train E task.early_stopping=maybe  ->  task.early_stopping=maybe | true, false, never
 train E task.bleu_tokenizer=31a  ->  task.bleu_tokenizer=31a | 13a
-train experiment=dates/denoising task.mask_share=2  ->  task.mask_share=2.0: expected more than 0 and less than 1
+train experiment=dates/denoising task.mask_prob=2  ->  task.mask_prob=2.0: expected more than 0 and less than 1
 train E optimizer=sgd optimizer.momentum=0  ->  optimizer.momentum above 0, or optimizer.nesterov=false
 train E shape.num_heads=5  ->  shape.num_heads=5 | shape.d_model=64 | 4
 train E model.decoder.num_layers=0  ->  num_layers=0 | at least 1
@@ -265,12 +265,12 @@ train E optimizer.lr=fast  ->  optimizer.lr=fast: expected a number
 train E trainer.precision=fp16  ->  trainer.precision=fp16 | did you mean 16-mixed?
 train E trainer.strategy=ddp_spawn  ->  trainer.strategy=ddp_spawn | trainer=ddp
 train E callbacks=ema  ->  callbacks=[default,...]
-train E callbacks.checkpoints.keep=0  ->  callbacks.checkpoints.keep=0 | at least 1
+train E callbacks.checkpoints.keep_latest=0  ->  callbacks.checkpoints.keep_latest=0 | at least 1
 train E data.languages=[eng]  ->  data.languages | eng | 'en'
 train E data.languages=de  ->  data.languages=de: expected a list of texts, such as [de]
 train E task=translation model=encoder_only  ->  task=translation | model=encoder_only | model=full
 train E batch.eval_stride=8  ->  batch.eval_stride=8 | only task=language_modeling
-train task=transcription model=full  ->  data=dates has no sound | or other data, such as data=audio_files
+train task=transcription model=full  ->  data=dates has no audio | or other data, such as data=audio_files
 train E match=params  ->  match=params | full
 train P data.train=train.en  ->  data.train=train.en: expected two files | [train.en,TARGET]
 train P data.train=[train.en]  ->  data.train=[train.en]: expected two files
@@ -333,7 +333,7 @@ def test_what_others_call_ours_is_there() -> None:
     for name, node in SCHEMAS.items():
         if name != "doctor":
             ConfigStore.instance().store(name=f"{name}_schema", node=node)
-    parts = ["block/position=learned", "block/position=rotary", "block/position=relative"]
+    parts = ["block/position=learned", "block/position=rotary", "block/position=relative_bias"]
     ours = {
         "device",
         *(key for part in parts for key in keys_of("train", ("data=parallel_text", part))),
@@ -362,7 +362,7 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     variables = {"TRIPTYCH_ALLOW": "mine", "PYTHONPATH": path}
     finished = run("train", SHORT["E"], "data._target_=mine.Corpus", cwd=tmp_path, variables=variables)
     assert finished.returncode == 1
-    assert "data._target_=mine.Corpus: a corpus needs columns, facts" in finished.stderr.splitlines()[-1]
+    assert "data._target_=mine.Corpus: a corpus needs columns, info" in finished.stderr.splitlines()[-1]
 
 
 def test_help_may_be_cut(tmp_path: Path) -> None:

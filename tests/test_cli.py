@@ -27,7 +27,7 @@ import tiny
 import triptych
 from commands import Finished, run
 from triptych.config import ConfigError
-from triptych.data import Message, read_sound
+from triptych.data import Message, read_audio
 from triptych.models.generation import Sampling
 from triptych.report.attention_maps import attention_maps
 from triptych.training.resume import state_to_resume
@@ -71,8 +71,8 @@ def shakespeare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers_of(directory: Path) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The rows of answers.jsonl, and the metrics."""
-    answers = [json.loads(line) for line in (directory / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    """The rows of predictions.jsonl, and the metrics."""
+    answers = [json.loads(line) for line in (directory / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [answer["index"] for answer in answers] == list(range(len(answers)))
     return answers, json.loads((directory / "summary.json").read_text())["metrics"]
 
@@ -107,13 +107,13 @@ class TestRunDirectory:
         record = json.loads((translation / "summary.json").read_text())
         assert record.keys() >= {
             "experiment", "architecture", "task", "data", "seed", "params", "non_embedding_params", "train_flops",
-            "train_tokens", "updates", "wall_time_s", "tokens_per_s", "metrics", "weights_sha256", "git_commit",
+            "train_tokens", "steps", "wall_time_s", "tokens_per_second", "metrics", "weights_sha256", "git_commit",
             "data_sha256", "tokenizer_sha256", "versions",
         }  # fmt: skip
         assert (record["experiment"], record["architecture"], record["task"]) == (
             "dates/translation_full", "full", "translation",
         )  # fmt: skip
-        assert record["updates"] == 6
+        assert record["steps"] == 6
         assert record["num_layers"] == {"encoder": 1, "decoder": 1}
         assert 0 < record["optimum"]["test/exact_match"] <= 1
         network = triptych.load(translation).network
@@ -121,9 +121,9 @@ class TestRunDirectory:
         for total in ("params", "train_flops"):
             assert record[total] == sum(record[f"{total}_by_part"].values())
         assert record["decoding"]["flops"] > 0
-        assert 0.5 < record["real_tokens"] <= 1
+        assert 0.5 < record["non_padding_fraction"] <= 1
         assert record["peak_memory_bytes"] > 1e8
-        assert 0 < record["answer_time_s"] < 60
+        assert 0 < record["prediction_latency_s"] < 60
 
     def test_the_answers_to_a_translation_are_those_that_were_scored(self, translation: Path) -> None:
         answers, metrics = answers_of(translation)
@@ -151,12 +151,12 @@ class TestRunDirectory:
         with open(translation / "metrics.csv") as file:
             rows = list(csv.DictReader(file))
         logged = {name: [float(row[name]) for row in rows if row[name]] for name in rows[0]}
-        for name in ("train/loss", "lr", "train/gradient_norm", "train/tokens_per_s", "train/real_tokens"):
+        for name in ("train/loss", "lr", "train/grad_norm", "train/tokens_per_second", "train/non_padding_fraction"):
             assert len(logged[name]) == 3, name
         assert len(logged["val/loss"]) == 3  # at steps 3 and 6, and once more with the final weights
-        assert all(0 < share <= 1 for share in logged["train/real_tokens"])
+        assert all(0 < share <= 1 for share in logged["train/non_padding_fraction"])
         record = json.loads((translation / "summary.json").read_text())
-        spent = {"tokens": "train_tokens", "train_flops": "train_flops", "time_s": "wall_time_s"}
+        spent = {"tokens": "train_tokens", "train_flops": "train_flops", "elapsed_s": "wall_time_s"}
         for name, total in spent.items():
             assert len(logged[name]) == len(rows)
             assert logged[name] == sorted(logged[name])
@@ -187,7 +187,7 @@ class TestRunDirectory:
                     continue
                 assert tuple(sample[kind]["queries"]) == expected.queries[:40]
                 assert tuple(sample[kind]["keys"]) == expected.keys[:40]
-                weights = torch.tensor(sample[kind]["thousandths"])
+                weights = torch.tensor(sample[kind]["weights_x1000"])
                 assert (weights - 1000 * expected.weights[:, :, :40, :40]).abs().max() < 0.51
                 assert (weights.sum(-1) - 1000).abs().max() <= len(expected.keys) / 2
 
@@ -218,7 +218,7 @@ def test_checkpoints_by_the_clock(tmp_path: Path) -> None:
     run_dir = train(
         tmp_path, "experiment=dates/classification", "logger=csv", "trainer.max_steps=100",
         "trainer.val_check_interval=100", "callbacks.checkpoints.every_n_steps=null",
-        "callbacks.checkpoints.every_n_minutes=0.001", "callbacks.checkpoints.keep=4",
+        "callbacks.checkpoints.every_n_minutes=0.001", "callbacks.checkpoints.keep_latest=4",
     )  # fmt: skip
     steps = sorted(int(f.stem.removeprefix("step-")) for f in (run_dir / "checkpoints").glob("step-*.ckpt"))
     assert len(steps) == 4
@@ -337,7 +337,7 @@ class TestSweep:
         assert finished.returncode == 0, finished.stderr
         comparison = json.loads((folder / "page" / "report.comparison.json").read_text())
         assert len(comparison["runs"]) == 2
-        assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit", "unfinished", "damaged"}
+        assert comparison.keys() == {"runs", "verdicts", "configurations", "pairwise", "audit", "unfinished", "damaged"}
         assert "<html" in (folder / "page" / "report.html").read_text()
 
 
@@ -395,7 +395,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestRealText:
     """Files as people have them, from the command line to the scores."""
 
-    SMALL = ("shape=tiny", "tokenizer=bytes", "logger=csv", "batch.size=4", "trainer.max_steps=3", "run_dir=run")
+    SMALL = ("shape=tiny", "tokenizer=bytes", "logger=csv", "batch.global_size=4", "trainer.max_steps=3", "run_dir=run")
     PAIRS = ("task=translation", "data=parallel_text", "data.train=[a.en,a.de]", "data.test=0.2", "data.validation=0.2")
     TABLE = (
         "task=classification",
@@ -607,8 +607,9 @@ def hearing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = ["data=audio_files", "data.dir=.", "data.train=table.tsv", "data.validation=0.2", "data.test=0.2"]
     overrides = [option for option in TINY if not option.startswith("data.")]
     finished = run(
-        "train", *overrides, *data, "data.speaker=speaker", "task=transcription", "model=encoder_only", "batch.size=4",
-        "tokenizer=characters", "frames.rate=8000", "frames.num_mels=8", "logger=csv", "run_dir=run", cwd=folder,
+        "train", *overrides, *data, "data.speaker=speaker", "task=transcription", "model=encoder_only",
+        "batch.global_size=4", "tokenizer=characters", "audio_embedding.rate=8000", "audio_embedding.num_mels=8",
+        "logger=csv", "run_dir=run", cwd=folder,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     return folder
@@ -619,7 +620,7 @@ class TestHear:
         ("line", "reason"),
         [
             ("silent.wav\ta", "silent.wav: silence; expected a sound"),
-            ("short.wav\ta", "0.0004 s of sound; expected more than half a window (frames.window=0.025)"),
+            ("short.wav\ta", "0.0004 s of audio; expected more than half a window (audio_embedding.window=0.025)"),
             ("long.wav\ta", "5.0 s of sound; the network hears at most 2.6 s"),
             ("no.wav\ta", "no.wav: not a readable audio file"),
             ("none.wav", "none.wav: no such file"),
@@ -635,7 +636,7 @@ class TestHear:
     def test_speakers_are_named_behind_a_tab(self, hearing: Path) -> None:
         answered = run("predict", "checkpoint=run", cwd=hearing, stdin="0.wav\ta\n2.wav\ta\n3.wav\n")
         assert "1 of 3 lines name no speaker (PATH, tab, SPEAKER)" in answered.stderr
-        sounds = [read_sound(hearing / f"{i}.wav")[0] for i in (0, 2, 3)]
+        sounds = [read_audio(hearing / f"{i}.wav")[0] for i in (0, 2, 3)]
         named = [replace(sound, speaker="a" if i < 2 else "") for i, sound in enumerate(sounds)]
         assert answered.stdout.split("\n")[:-1] == triptych.load(hearing / "run").predict(named)
 

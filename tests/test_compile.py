@@ -13,7 +13,7 @@ from commands import run
 
 JOB = [
     "train", *tiny.NETWORK, "task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.",
-    "data.train=text.txt", "tokenizer=bytes", "shape.max_length=32", "batch.size=4", "block.dropout=0.0",
+    "data.train=text.txt", "tokenizer=bytes", "shape.max_length=32", "batch.global_size=4", "block.dropout=0.0",
     "scheduler=constant", "scheduler.warmup_steps=2", "trainer.val_check_interval=10", "trainer.log_every_n_steps=1",
     "trainer.accelerator=cpu", "logger=csv",
 ]  # fmt: skip
@@ -39,12 +39,17 @@ def summary(run_dir: Path) -> dict[str, Any]:
     [
         pytest.param([], marks=pytest.mark.nightly),
         pytest.param(
-            ["shape.max_length=128", "block.attention.windows=[8]", "task.label_smoothing=0.1", "task.z_loss=1e-3"],
+            [
+                "shape.max_length=128",
+                "block.attention.sliding_windows=[8]",
+                "task.label_smoothing=0.1",
+                "task.z_loss=1e-3",
+            ],
             marks=pytest.mark.nightly,
         ),
         pytest.param(["block/attention=reformer"], marks=pytest.mark.nightly),
         pytest.param(["block/attention=performer"], marks=pytest.mark.nightly),
-        pytest.param(["block/attention=longformer", "block.attention.windows=[8]"], marks=pytest.mark.faults),
+        pytest.param(["block/attention=longformer", "block.attention.sliding_windows=[8]"], marks=pytest.mark.faults),
     ],
     ids=["full", "windows", "reformer", "performer", "longformer"],
 )
@@ -71,7 +76,10 @@ def test_goes_on_to_the_same_weights(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "layout",
-    [["batch.packed=false"], pytest.param(["batch.packed=true", "block/position=relative"], marks=pytest.mark.nightly)],
+    [
+        ["batch.packing=false"],
+        pytest.param(["batch.packing=true", "block/position=relative_bias"], marks=pytest.mark.nightly),
+    ],
     ids=["bucketed", "packed"],
 )
 def test_one_program_serves_batches_of_all_shapes(tmp_path: Path, layout: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of docs/covering.md cover what they promise, and the page is of the parts that there are."""
+"""The rows of docs/compatibility.md cover what they promise, and the page is of the parts that there are."""
 
 import re
 from itertools import product
@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compatibility_page import TEMPLATE, factors, styles
 from covering import Row, Values, cover, explain, learn, pairs_of
-from covering_page import TEMPLATE, factors, styles
 
-PAGE = Path(__file__).parents[1] / "docs" / "covering.md"
+PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
 
 sizes = st.lists(st.integers(1, 3), min_size=2, max_size=5)
 
@@ -90,7 +90,7 @@ def test_what_is_refused_is_found_in_its_smallest_form() -> None:
 
 
 def test_the_page_is_of_the_configuration() -> None:
-    """A part that is new is not on it: `make covering`."""
+    """A part that is new is not on it: `make compatibility`."""
     page = PAGE.read_text(encoding="utf-8")
     for part in re.split(r"\{\w+\}", TEMPLATE):
         assert part in page

@@ -23,7 +23,7 @@ TINY = [
     "data.num_test=2",
     "block.dropout=0",
     "block.bias=false",  # a bias of keys changes nothing: Adam makes steps of its rounding errors
-    "batch.eval_size=20",
+    "batch.eval_batch_size=20",
     "trainer.accelerator=cpu",
     "trainer.accumulate_grad_batches=2",
     "trainer.max_steps=6",
@@ -35,9 +35,12 @@ TINY = [
 def train(folder: Path, *overrides: str) -> Finished:
     """The processes that it starts have a Python of their own each."""
     path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
-    variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness."}
-    witness = ["+callbacks.witness._target_=witness.Witness", f"+callbacks.witness.folder={folder}"]
-    return run("train", *TINY, *witness, *overrides, cwd=folder, variables=variables)
+    variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "recording_callback."}
+    recording = [
+        "+callbacks.recording._target_=recording_callback.RecordingCallback",
+        f"+callbacks.recording.folder={folder}",
+    ]
+    return run("train", *TINY, *recording, *overrides, cwd=folder, variables=variables)
 
 
 def series(run: Path) -> list[dict[str, float]]:
@@ -77,7 +80,12 @@ def test_the_series_are_those_of_one_process(alone: Path, together: tuple[Path, 
     rows, expected = series(together[0]), series(alone / "run")
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
-        for name in ("train/tokens_per_s", "train/real_tokens", "train_flops", "time_s"):  # other times, other padding
+        for name in (
+            "train/tokens_per_second",
+            "train/non_padding_fraction",
+            "train_flops",
+            "elapsed_s",
+        ):  # other times, other padding
             assert (row.pop(name, None) is None) == (other.pop(name, None) is None)
         assert row == pytest.approx(other, rel=1e-4)
 
@@ -85,18 +93,18 @@ def test_the_series_are_those_of_one_process(alone: Path, together: tuple[Path, 
 def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
     run, terminal = together
     names = {"checkpoints", "config.yaml", "metrics.csv", "rank-1.log", "summary.json", "tokenizer.json", "train.log",
-             "weights.safetensors", "answers.jsonl", "attention.json", ".lock"}  # fmt: skip
+             "weights.safetensors", "predictions.jsonl", "attention.json", ".lock"}  # fmt: skip
     assert {path.name for path in run.iterdir()} == names | {"wandb"}
     assert len(list(run.glob("wandb/offline-run-*"))) == 1
     assert (run / "rank-1.log").read_text() == ""
     assert terminal.count("val/loss = ") == (run / "train.log").read_text().count("val/loss = ") == 1
     record, other = (json.loads((folder / "summary.json").read_text()) for folder in (run, alone / "run"))
-    for name in ("updates", "train_tokens", "tokens_per_update", "tokenizer_sha256"):
+    for name in ("steps", "train_tokens", "tokens_per_step", "tokenizer_sha256"):
         assert record[name] == other[name], name
     for last, of in ((series(run)[-1], record), (series(alone / "run")[-1], other)):
-        found = {"tokens": of["train_tokens"], "train_flops": of["train_flops"], "time_s": of["wall_time_s"]}
+        found = {"tokens": of["train_tokens"], "train_flops": of["train_flops"], "elapsed_s": of["wall_time_s"]}
         assert {name: last[name] for name in found} == found
-    answers, others = ((folder / "answers.jsonl").read_text() for folder in (run, alone / "run"))
+    answers, others = ((folder / "predictions.jsonl").read_text() for folder in (run, alone / "run"))
     assert answers.count("\n") == others.count("\n") == 2
     assert [json.loads(line)["index"] for line in answers.splitlines()] == [0, 1]
 
@@ -104,7 +112,7 @@ def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
 def test_a_mistake_in_the_data_is_told_once(tmp_path: Path) -> None:
     finished = train(tmp_path, "trainer.devices=2", "data.num_train=19", "run_dir=run")
     assert finished.returncode == 1
-    assert finished.stderr.count("batch.size=20: larger than the training split; expected at most 19") == 1
+    assert finished.stderr.count("batch.global_size=20: larger than the training split; expected at most 19") == 1
     assert "Traceback" not in finished.stderr
 
 

@@ -1,101 +1,78 @@
-"""The runs of an earlier commit (see fixtures/README.md) load, evaluate, resume, compare, and are trained again.
-
-Weights are compared within rounding, since other processors add in another order. On the machine that made the runs,
-``TRIPTYCH_BITWISE=1 pytest tests/test_earlier_runs.py`` compares them bit for bit.
-"""
+"""The runs of Triptych 0.2 (see fixtures/README.md), whose names differ: every command that reads one says so in one
+line, and the command that trained it names today's keys."""
 
 import json
-import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 import triptych
 from commands import run
+from triptych.config import ConfigError
+from triptych.config.terms import RENAMED_CHOICES, RENAMED_KEYS, renamed_choice, renamed_key
 
-RUNS = Path(__file__).parent / "fixtures" / "b740c1b"
-NAMES = ("translation", "classification", "language_modeling")
-
-
-def record(directory: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-    return content
+RUN = Path(__file__).parent / "fixtures" / "b740c1b" / "classification"
+ANSWER = "written by Triptych 0.2 or earlier, whose names differ. Train it again, or use 0.2."
 
 
-def train(folder: Path, name: str, *overrides: str) -> Path:
-    """Runs the command of the record in a folder."""
-    finished = run(*shlex.split(record(RUNS / name)["command"])[1:], *overrides, cwd=folder)
-    assert finished.returncode == 0, finished.stderr
-    return folder / name
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "checkpoint=old"],
+        ["predict", "checkpoint=old"],
+        ["compare", "old"],
+        ["export", "old", "--output", "folder"],
+        ["train", "experiment=dates/classification", "init_from=old", "logger=csv"],
+        ["train", "experiment=dates/classification", "model=encoder_only", "resume=old", "logger=csv"],
+        ["train", "experiment=dates/classification", "match=train_flops", "reference=old", "logger=csv"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_is_named_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    shutil.copytree(RUN, tmp_path / "old")
+    finished = run(*arguments, cwd=tmp_path)
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines()[-1].endswith(ANSWER)
+    assert "Traceback" not in finished.stderr
 
 
-def assert_same_weights(directory: Path, name: str) -> None:
-    found, expected = (load_file(place / "weights.safetensors") for place in (directory, RUNS / name))
-    assert found.keys() == expected.keys()
-    is_bitwise = bool(os.environ.get("TRIPTYCH_BITWISE"))
-    for key, weights in expected.items():
-        # attention does not depend on the bias of its keys: its gradient is rounding alone, which Adam scales up
-        if is_bitwise or not key.endswith(".k.bias"):
-            torch.testing.assert_close(found[key], weights, rtol=0, atol=0 if is_bitwise else 1e-4, msg=key)
+def test_is_named_in_python() -> None:
+    with pytest.raises(ConfigError, match=r"written by Triptych 0\.2 or earlier"):
+        triptych.load(RUN)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_loads_and_predicts_what_was_recorded(name: str) -> None:
-    model = triptych.load(RUNS / name)
-    weights = load_file(RUNS / name / "weights.safetensors")
-    assert all(torch.equal(model.network.state_dict()[key], tensor) for key, tensor in weights.items())
-    samples = record(RUNS / name)["samples"]
-    answers = model.predict([sample["input"] for sample in samples])
-    assert [getattr(answer, "label", answer) for answer in answers] == [sample["output"] for sample in samples]
+def test_its_command_names_the_new_keys(tmp_path: Path) -> None:
+    command = shlex.split(json.loads((RUN / "summary.json").read_text())["command"])[1:]
+    finished = run(*command, cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (1, "error: batch.size was renamed to batch.global_size\n")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_evaluates_to_the_metrics_of_the_record(name: str) -> None:
-    finished = run("evaluate", f"checkpoint={name}", cwd=RUNS)
-    assert finished.returncode == 0, finished.stderr
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in finished.stdout.splitlines()]
-    printed = {row[0]: float(row[1]) for row in rows if "/" in row[0] and len(row) > 1}
-    assert printed == pytest.approx(record(RUNS / name)["metrics"], rel=1e-4, abs=1e-6)
+@pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
+def test_a_renamed_key_is_named(old: str, new: str) -> None:
+    assert renamed_key(old) == new
+    assert renamed_key(new) is None
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_its_command_trains_the_same_weights(name: str, tmp_path: Path) -> None:
-    directory = train(tmp_path, name)
-    assert_same_weights(directory, name)
-    old, new = record(RUNS / name), record(directory)
-    assert list(new) == list(old)
-    own = {"git_commit", "versions", "hardware", "peak_memory_bytes", "wall_time_s", "tokens_per_s", "answer_time_s"}
-    rounded = {"metrics", "weights_sha256", "tokenizer_sha256"}  # the digest is of the weights, which round
-    assert {key: old[key] for key in old.keys() - own - rounded} == {
-        key: new[key] for key in new.keys() - own - rounded
-    }
-    assert new["metrics"] == pytest.approx(old["metrics"], rel=1e-4, abs=1e-6)
-    assert {path.name for path in (RUNS / name).iterdir()} <= {path.name for path in directory.iterdir()}
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("model.decoder.position.share", "model.decoder.position.partial_rotary_factor"),
+        ("model.encoder.attention.windows", "model.encoder.attention.sliding_windows"),
+        ("frames.stride", "audio_embedding.stride"),
+        ("patches.patch_size", "image_embedding.patch_size"),
+        ("shape.d_model", None),
+        ("model.decoder.num_layers", None),
+    ],
+)
+def test_so_is_one_of_a_stack_or_of_a_signal(old: str, new: str | None) -> None:
+    assert renamed_key(old) == new
 
 
-def test_resumes_at_the_third_step_and_ends_with_the_same_weights(tmp_path: Path) -> None:
-    checkpoints = tmp_path / "classification" / "checkpoints"
-    checkpoints.mkdir(parents=True)
-    step = RUNS / "classification" / "checkpoints" / "step-00000003.ckpt"
-    for name in ("last.ckpt", step.name):
-        shutil.copy(step, checkpoints / name)
-    assert_same_weights(train(tmp_path, "classification"), "classification")
-
-
-def test_resumes_with_more_steps(tmp_path: Path) -> None:
-    shutil.copytree(RUNS / "classification", tmp_path / "old")
-    directory = train(tmp_path, "classification", "resume=old", "trainer.max_steps=8")
-    assert record(directory)["updates"] == 8
-    assert record(directory)["train_tokens"] > record(RUNS / "classification")["train_tokens"]
-
-
-def test_is_compared(tmp_path: Path) -> None:
-    finished = run("compare", str(RUNS), "--output", "report.html", cwd=tmp_path)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert all(record(RUNS / name)["weights_sha256"][:8] in page for name in NAMES)
+def test_renamed_choices_are_named() -> None:
+    for group, choices in RENAMED_CHOICES.items():
+        for old, new in choices.items():
+            assert renamed_choice(group, old) == renamed_choice(f"{group}@model.encoder.x", old) == new
+            assert renamed_choice(group, new) is None
+    assert renamed_choice("experiment", "probes/copy") == "synthetic/copy"

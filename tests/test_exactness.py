@@ -27,9 +27,9 @@ from triptych.training import TrainingModule, read_checkpoint
 COMMON = [
     *tiny.NETWORK,
     "block.dropout=0",
-    "batch.size=24",
-    "batch.packed=false",
-    "batch.eval_size=20",
+    "batch.global_size=24",
+    "batch.packing=false",
+    "batch.eval_batch_size=20",
     "scheduler.warmup_steps=5",
     "trainer.max_steps=25",
     "trainer.val_check_interval=25",
@@ -40,7 +40,7 @@ COMMON = [
 DATES = ["data.num_train=200", "data.num_validation=50", "data.num_test=3", "data.languages=[de,en,ja]"]
 WINDOWS = ["task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.", "data.train=text.txt"]
 ACCUMULATED = ["trainer.accumulate_grad_batches=3", "trainer.val_check_interval=60"]
-BY_TOKENS = ["batch.size=null", "batch.tokens=70"]
+BY_TOKENS = ["batch.global_size=null", "batch.max_tokens=70"]
 LAYOUTS = {
     "padded": ["experiment=dates/language_modeling", "model=full", *DATES],
     "windows": [*WINDOWS, "shape.max_length=16"],
@@ -65,7 +65,7 @@ LAYOUTS = {
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
 COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard", "seen", "matched"]
-TOGETHER = {"padded": ["batch.packed=true"], "classified": ["batch.packed=true"]}
+TOGETHER = {"padded": ["batch.packing=true"], "classified": ["batch.packing=true"]}
 """What several processes have besides: a packed batch gives what a padded one gives."""
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
 
@@ -84,7 +84,7 @@ class Run:
         self.summary: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
 
     def seen(self, what: str, rank: int = 0) -> Any:
-        """What a rank's witness has kept."""
+        """What a rank's recording has kept."""
         return torch.load(self.directory.parent / f"{what}-{rank}.pt", weights_only=True)
 
     @property
@@ -99,7 +99,12 @@ class Trainings:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
-        own = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        own = {
+            "PYTHONPATH": path,
+            "TRIPTYCH_ALLOW": "recording_callback.",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
         self.environment = {**os.environ, **own}
 
     def run(self, name: str, ranks: int, *overrides: str) -> Run:
@@ -108,11 +113,14 @@ class Trainings:
         if folder.exists():
             return Run(folder, ranks)
         folder.mkdir()
-        witness = ["+callbacks.witness._target_=witness.Witness", f"+callbacks.witness.folder={folder}"]
+        recording = [
+            "+callbacks.recording._target_=recording_callback.RecordingCallback",
+            f"+callbacks.recording.folder={folder}",
+        ]
         place = [f"trainer={'cpu' if ranks == 1 else 'ddp_cpu'}", "trainer.accelerator=cpu", f"trainer.devices={ranks}"]
         if ranks > 1:
             place.append("trainer.strategy.timeout=120")
-        arguments = ["train", *COMMON, *place, *overrides, *witness, f"run_dir={folder}/run"]
+        arguments = ["train", *COMMON, *place, *overrides, *recording, f"run_dir={folder}/run"]
         logs = [folder / f"rank-{rank}" for rank in range(ranks)]
         shared = {"WORLD_SIZE": f"{ranks}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{find_free_network_port()}"}
         processes = []
@@ -185,7 +193,7 @@ def test_so_are_those_of_pairs_which_predict_reads_too(name: str, trainings: Tra
     config, task = restore(run.directory)
     assert evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True) == run.summary["metrics"]
     for size in (1, 7, 64):
-        config.batch.eval_size = size
+        config.batch.eval_batch_size = size
         metrics = evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True)
         # abs: of answers that are nearly right, the error is small beside what float32 rounds
         assert metrics == pytest.approx(run.summary["metrics"], rel=1e-6, abs=1e-8)

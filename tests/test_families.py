@@ -19,7 +19,7 @@ from command_line import composed, with_parts
 from families_page import TEMPLATE
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.compatibility import check_grid
-from triptych.assembly.network import check_network
+from triptych.assembly.make_task import check_network
 from triptych.config import ConfigError, TrainConfig, check_keys
 from triptych.models.flops import count_parameters
 from triptych.nn import Network
@@ -333,7 +333,7 @@ EXACT = {
 
 
 def test_every_file_is_tested() -> None:
-    architectures = {"full", "encoder_only", "decoder_only", "prefix_decoder", "two_encoders", "two_decoders"}
+    architectures = {"full", "encoder_only", "decoder_only", "prefix_lm", "dual_encoder", "dual_decoder"}
     assert set(FILES) == {*PUBLISHED, *STYLES, *architectures}
     families = {name.partition("/")[0] for name in PUBLISHED}
     assert set(STYLES) == {*(f"{family}/style" for family in families), "llama/3.1-style", "t5/v1_1-style"}
@@ -375,7 +375,7 @@ def test_bert_with_both_heads() -> None:
     """The masked-LM head and, behind the pooler, the two classes of next-sentence prediction."""
     _, masked = network_of("bert/base", 30522)
     _, classes = network_of("bert/base", 30522, "task=classification", "model.head.num_outputs=2")
-    assert classes.head.pool == "first"
+    assert classes.head.pooling == "first"
     pooled = sum(p.numel() for p in classes.head.parameters())
     assert count_parameters(masked)[0] + pooled == 110_106_428
     assert count_parameters(classes)[0] - 2 * 768 - 2 == 109_482_240
@@ -402,7 +402,7 @@ def test_a_family_takes_any_shape(model: str) -> None:
 
 def test_the_command_line_wins() -> None:
     config, network = network_of(
-        "t5/small", 50, "shape.d_model=128", "block.dropout=0.3", "model.decoder.num_layers=2", "block/norm=layer"
+        "t5/small", 50, "shape.d_model=128", "block.dropout=0.3", "model.decoder.num_layers=2", "block/norm=layer_norm"
     )
     assert (config.shape.d_model, config.shape.d_ff, config.block.dropout) == (128, 2048, 0.3)
     assert [len(stack.layers) for stack in network.stacks] == [6, 2]
@@ -413,9 +413,9 @@ def test_the_command_line_wins() -> None:
 
 
 def test_the_frames_of_whisper() -> None:
-    frames = composed("model=whisper/large-v3", "task=transcription", "data=tone_digits").frames
+    frames = composed("model=whisper/large-v3", "task=transcription", "data=tone_digits").audio_embedding
     assert (frames.num_mels, frames.seconds, frames.normalized) == (128, 30, False)
-    assert composed("model=whisper/tiny", "experiment=tones/transcription").frames.num_mels == 32
+    assert composed("model=whisper/tiny", "experiment=tones/transcription").audio_embedding.num_mels == 32
 
 
 def test_the_options_of_the_rotations() -> None:
@@ -447,10 +447,10 @@ def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., Dict
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (["model=bert/style", "block.tie_output=true"], ["block.dropout=0.0 (model=bert/style: 0.1)"]),
+        (["model=bert/style", "block.tie_word_embeddings=true"], ["block.dropout=0.0 (model=bert/style: 0.1)"]),
         (
             ["model=bert/base", "shape=tiny"],
-            ["block.tie_output=False (model=bert/base: True), block.dropout=0.0 (model=bert/base: 0.1)"],
+            ["block.tie_word_embeddings=False (model=bert/base: True), block.dropout=0.0 (model=bert/base: 0.1)"],
         ),
         (["model=encoder_only"], []),
         ([], []),

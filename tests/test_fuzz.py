@@ -8,7 +8,7 @@ from cases import by_day
 from fuzz import DRAWN_GROUPS, NOT_DRAWN_GROUPS, alone, corpora, describe, look, needs_files
 from fuzz_files import WRITERS
 from triptych.cli.completion import groups
-from triptych.config.explain import choices_of
+from triptych.config.diagnose import choices_of
 
 NIGHTLY = 200
 

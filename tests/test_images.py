@@ -24,7 +24,7 @@ from triptych.nn import Head, PatchEmbedding, Stack
 from triptych.predict import predict
 from triptych.report.playground import Playground
 from triptych.report.read_records import find_runs
-from triptych.training.callbacks.cost_log import CostLog
+from triptych.training.callbacks.cost_tracker import CostTracker
 
 STEPS = ["trainer.max_steps=80", "trainer.val_check_interval=80", "scheduler.warmup_steps=10", "optimizer.lr=1e-2"]
 
@@ -176,8 +176,10 @@ def test_the_counts_of_batches_of_images_come_back() -> None:
     with torch.device("meta"):
         embedding = PatchEmbedding(image_size=[8, 8], patch_size=[2, 2], num_channels=1, d_model=4)
         encoder = Stack(num_layers=1, causal=False, max_length=17, d_model=4, num_heads=2, d_ff=8)
-        network = EncoderOnly(embedding=embedding, encoder=encoder, head=Head(d_model=4, num_outputs=10, pool="first"))
-    cost_log, again = (CostLog(network, lambda module: torch.optim.SGD(module.parameters())) for _ in range(2))
+        network = EncoderOnly(
+            embedding=embedding, encoder=encoder, head=Head(d_model=4, num_outputs=10, pooling="first")
+        )
+    cost_log, again = (CostTracker(network, lambda module: torch.optim.SGD(module.parameters())) for _ in range(2))
     cost_log.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
     again.load_state_dict(cost_log.state_dict())
     assert again.shapes == cost_log.shapes
@@ -188,7 +190,7 @@ def test_the_counts_of_batches_of_images_come_back() -> None:
 def drawing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_small_images(tmp_path_factory.mktemp("drawn"))
     options = ["shape.d_model=32", "shape.num_heads=2", "shape.num_layers=2", "shape.d_ff=64", *STEPS]
-    options += ["model=decoder_only", "block/position=rotary", "tokenizer=words", "batch.size=32", "logger=csv"]
+    options += ["model=decoder_only", "block/position=rotary", "tokenizer=words", "batch.global_size=32", "logger=csv"]
     finished = run("train", *TO_DRAW, *options, f"data.dir={folder}", "run_dir=run", cwd=folder)
     assert finished.returncode == 0, finished.stderr
     return folder / "run"
@@ -200,7 +202,7 @@ class TestDrawing:
     def test_the_record_shows_what_is_drawn(self, drawing: Path) -> None:
         record = json.loads((drawing / "summary.json").read_text())
         assert record["metrics"]["test/bits_per_dimension"] < 0.1
-        answers = [json.loads(line) for line in (drawing / "answers.jsonl").read_text().splitlines()]
+        answers = [json.loads(line) for line in (drawing / "predictions.jsonl").read_text().splitlines()]
         bits = sum(row["nats"] for row in answers) / math.log(2) / sum(row["dimensions"] for row in answers)
         assert bits == pytest.approx(record["metrics"]["test/bits_per_dimension"])
         assert {row["input"] for row in answers} <= {f"the {name} row" for name in ROWS}

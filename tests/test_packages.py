@@ -86,7 +86,7 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     assert where.stdout.decode().startswith(str(tmp_path))
     assert run("--version").startswith(f"triptych {triptych.__version__}, ")
     assert "sst2/full" in run("list", "experiments")
-    assert run("demo", "--lines").count("run_dir=") == 24
+    assert run("demo", "--print-overrides").count("run_dir=") == 24
     small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "logger=csv"]
     run("train", "experiment=dates/classification", *small, "run_dir=run")
     assert "classification" in run("compare", "run").lower()

@@ -27,9 +27,9 @@ from triptych.launch.command import this_command
 from triptych.launch.sweep import Job
 from triptych.planning.script import batch_script, job_of
 from triptych.report.dashboard import sync_command
-from triptych.report.read_records import Run
+from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.verdicts import _train_more
-from triptych.search.sweeper import OptunaSweeper
+from triptych.search.sweeper import OptunaSearch
 from triptych.storage.downloads import SETS
 from triptych.storage.run_directory import find_checkpoint
 from triptych.studies.study import Study, find_studies
@@ -110,7 +110,7 @@ def test_the_command_of_a_record(
 
 def test_the_suggestion_of_a_comparison(composed: Composed, typed: Callable[[str], None]) -> None:
     call("train", "--config-dir=my conf", "experiment=own", "run_dir=runs/1", "seed=2")
-    run = cast(Run, SimpleNamespace(command=composed.printed[0]))
+    run = cast(RecordedRun, SimpleNamespace(command=composed.printed[0]))
     program, train, sweep, *arguments = shlex.split(_train_more(run, 3))
     assert (program, train, sweep) == ("triptych", "train", "-m")
     first, jobs = runs.first_job(arguments)
@@ -124,8 +124,8 @@ def test_what_get_says_when_the_data_is_there(
     name: str, composed: Composed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     typed: Callable[[str], None], tmp_path: Path,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("triptych.storage.downloads.get", lambda data_set, folder: folder.mkdir(parents=True))
-    call("get", name, "--output", "my data, all")
+    monkeypatch.setattr("triptych.storage.downloads.download", lambda data_set, folder: folder.mkdir(parents=True))
+    call("download", name, "--output", "my data, all")
     line = capsys.readouterr().out.splitlines()[-1].rpartition("; ")[2]
     typed(line)
     assert composed.configs[0]["data"]["dir"] == f"my data, all/{name}"
@@ -133,19 +133,19 @@ def test_what_get_says_when_the_data_is_there(
 
 
 def test_lines_of_a_study_hold_no_blanks(composed: Composed, capsys: pytest.CaptureFixture[str]) -> None:
-    call("study", "demo", "seed=1", "--lines")
+    call("study", "demo", "seed=1", "--print-overrides")
     first, *_, last = capsys.readouterr().out.splitlines()
     for line in (first, last):
         call("train", *line.split(" "))
     assert composed.configs[0] != composed.configs[1]
-    sys.argv = ["triptych", "study", "demo", "seed=1", "data.dir='a b'", "--lines"]
+    sys.argv = ["triptych", "study", "demo", "seed=1", "data.dir='a b'", "--print-overrides"]
     assert cli.main() == 1
     assert "contains a space, and slurm/array.sbatch splits lines at spaces" in capsys.readouterr().err
 
 
 def test_what_get_says_without_a_name(typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
     """The folder that it speaks of is that of its command."""
-    call("get", "--output", "my data")
+    call("download", "--output", "my data")
     line = capsys.readouterr().out.splitlines()[-1].partition(" downloads a dataset to ")
     typed(line[0].replace(" NAME", ""))
     assert capsys.readouterr().out.splitlines()[-1].partition(" downloads a dataset to ") == line
@@ -182,14 +182,14 @@ def test_the_command_that_tests_the_best_trial(
     commands: dict[str, str] = {}
     jobs: list[Job] = []
 
-    def finish(self: OptunaSweeper, study: Any, trials: Sequence[Any]) -> None:
+    def finish(self: OptunaSearch, study: Any, trials: Sequence[Any]) -> None:
         for trial in trials:
             jobs[:] = self._jobs_of(study, trial.number)
             jobs[0].directory.mkdir(parents=True)
             (jobs[0].directory / "summary.json").write_text('{"metrics": {"val/loss": 1.0}}')
             study.tell(trial, jobs)
 
-    monkeypatch.setattr(OptunaSweeper, "_run", finish)
+    monkeypatch.setattr(OptunaSearch, "_run", finish)
     monkeypatch.setattr(triptych.search.page, "report", lambda studies, path, tests: commands.update(tests))
     monkeypatch.setattr(sys, "argv", sys.argv)
     (tmp_path / "sweepers").mkdir()
@@ -214,8 +214,10 @@ def test_what_a_study_says_resumes_it(
 ) -> None:  # fmt: skip
     """While it trains, with more seeds, and on the page of its findings."""
     studies: list[tuple[Study, dict[str, list[Job]]]] = []
-    monkeypatch.setattr(triptych.studies.run, "train", lambda study, jobs, n_jobs, again: studies.append((study, jobs)))
-    monkeypatch.setattr(triptych.studies.run, "answer", lambda study, jobs, output: None)
+    monkeypatch.setattr(
+        triptych.studies.run, "train_variants", lambda study, jobs, n_jobs, again: studies.append((study, jobs))
+    )
+    monkeypatch.setattr(triptych.studies.run, "report_findings", lambda study, jobs, output: None)
     (tmp_path / "my study.yaml").write_text(find_studies()["demo"].read_text())
     given = ["my study.yaml", "seed=1,2", "data.dir='a b'", "--output", "my page.html", "--jobs", "2"]
     call("study", *given)
@@ -284,7 +286,7 @@ def test_commands_run_as_they_are_printed(composed: Composed, tmp_path: Path) ->
     assert again.returncode == 0, again.stderr
     same = json.loads((tmp_path / "elsewhere" / "runs" / "seed=1" / "summary.json").read_text())
     assert same["weights_sha256"] == record["weights_sha256"]
-    suggested = _train_more(cast(Run, SimpleNamespace(command=record["command"])), 2)
+    suggested = _train_more(cast(RecordedRun, SimpleNamespace(command=record["command"])), 2)
     more = run(*shlex.split(suggested)[1:], cwd=tmp_path)
     assert more.returncode == 0, more.stderr
     seeds = [json.loads(path.read_text())["seed"] for path in tmp_path.glob("runs/*/summary.json")]

@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 import tiny
 from commands import run
 from triptych.data import sha256
-from triptych.data.corpora.probes import Recall
+from triptych.data.corpora.synthetic import Recall
 
 SMALL = [
-    *tiny.NETWORK, "data.num_train=100", "data.num_validation=20", "data.num_test=120", "batch.size=20",
+    *tiny.NETWORK, "data.num_train=100", "data.num_validation=20", "data.num_test=120", "batch.global_size=20",
     "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.accelerator=cpu", "logger=csv",
     "callbacks.progress.refresh_rate=0",
 ]  # fmt: skip
@@ -23,18 +23,18 @@ SMALL = [
 def test_recall(tmp_path: Path) -> None:
     """Words without a tag are not scored; the examples are the same in another process."""
     axes = ["data.max_pairs=3", "data.test_max_pairs=6", "data.max_length=16"]
-    command = ["train", "experiment=probes/recall", "model=decoder_only", "run_dir=run", *axes, *SMALL]
+    command = ["train", "experiment=synthetic/recall", "model=decoder_only", "run_dir=run", *axes, *SMALL]
     finished = run(*command, cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     record = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert record["training_range"] == {"pairs": [2, 3], "length": [16, 16]}
+    assert record["train_difficulty_range"] == {"pairs": [2, 3], "length": [16, 16]}
     assert record["optimum"] == {"test/accuracy": 1}
-    assert record["data"] == "probes/recall"
+    assert record["data"] == "synthetic/recall"
     settings = OmegaConf.load(tmp_path / "run" / "config.yaml").data
     corpus = Recall(**{key: value for key, value in settings.items() if key != "_target_"})
     assert record["data_sha256"] == sha256(corpus.splits())
 
-    answers = [json.loads(line) for line in (tmp_path / "run" / "answers.jsonl").read_text().splitlines()]
+    answers = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
     for answer in answers:
         asked = [word for word in answer["reference"].split() if word[0] == "v"]
         assert answer["difficulty"]["pairs"] == answer["words"] == len(asked) == len(answer["output"].split())

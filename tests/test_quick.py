@@ -26,8 +26,8 @@ def test_a_changed_test_is_first_and_the_nearest_follow() -> None:
     ("change", "needed"),
     [
         ("src/triptych/cli/commands.py", "test_cli.py"),
-        ("src/triptych/report/page/gone.css", "report/test_report_page.py"),
-        ("src/triptych/search/sweeper.py", "search/test_search_sweep.py"),  # whose commands are processes
+        ("src/triptych/report/page/gone.css", "report/test_render.py"),
+        ("src/triptych/search/sweeper.py", "search/test_sweeper.py"),  # whose commands are processes
         ("conf/train.yaml", "config/test_conf.py"),
         ("conf/task/tagging.yaml", "interop/test_folders.py"),
         ("tests/oracle.py", "interop/test_vit.py"),
@@ -39,7 +39,7 @@ def test_what_a_change_needs(change: str, needed: str) -> None:
     assert needed in order(change)
 
 
-@pytest.mark.parametrize("change", ["src/triptych/report/wording.py", "conf/task/tagging.yaml", "README.md"])
+@pytest.mark.parametrize("change", ["src/triptych/report/labels.py", "conf/task/tagging.yaml", "README.md"])
 def test_what_is_not_reached_is_not_run(change: str) -> None:
     assert "nn/test_stack.py" not in order(change)
 

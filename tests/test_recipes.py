@@ -23,7 +23,7 @@ from triptych.report.read_records import find_runs
 
 RECIPES = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ALLOWED = {"TRIPTYCH_ALLOW": "mine"}
-TRAINING = [*tiny.NETWORK, "batch.size=20", "batch.eval_size=32", "callbacks.progress.refresh_rate=0"]
+TRAINING = [*tiny.NETWORK, "batch.global_size=20", "batch.eval_batch_size=32", "callbacks.progress.refresh_rate=0"]
 TRAINING += ["trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.accelerator=cpu", "logger=csv"]
 DATES = ["data=dates", *tiny.DATES]
 
@@ -69,9 +69,9 @@ def go_through(folder: Path, chosen: list[str], texts: str, monkeypatch: pytest.
     triptych(folder, "train", *command, "run_dir=runs/one")
     record: dict[str, Any] = json.loads((folder / "runs/one/summary.json").read_text())
 
-    score = record["task_facts"]["scores"][0]
+    score = record["task_info"]["comparison_metrics"][0]
     assert score["title"] in triptych(folder, "compare", "runs", "--output", "page.html").stdout
-    assert record["task_facts"]["title"] in (folder / "page.html").read_text(encoding="utf-8")
+    assert record["task_info"]["title"] in (folder / "page.html").read_text(encoding="utf-8")
     evaluated = triptych(folder, "evaluate", "checkpoint=runs/one").stdout
     assert f"{record['metrics'][score['key']]:.6g}" in evaluated
     (folder / "texts.txt").write_text(texts, encoding="utf-8")
@@ -93,9 +93,9 @@ def test_a_task(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ["task=sentiment", "model=encoder_only", "data=labelled_text", "data.dir=."]
     chosen += ["data.train={negative: negative.txt, positive: positive.txt}", "data.validation=0.2", "data.test=0.2"]
     record = go_through(outside, chosen, "good 3\nbad 5\n", monkeypatch)
-    assert (record["task"], record["task_facts"]["title"]) == ("sentiment", "Sentiment")
+    assert (record["task"], record["task_info"]["title"]) == ("sentiment", "Sentiment")
     assert {sample["reference"] for sample in record["samples"]} <= {"negative", "positive"}
-    answers = [json.loads(line) for line in (outside / "runs/one/answers.jsonl").read_text("utf-8").splitlines()]
+    answers = [json.loads(line) for line in (outside / "runs/one/predictions.jsonl").read_text("utf-8").splitlines()]
     share = sum(answer["output"] == answer["reference"] for answer in answers) / len(answers)
     assert record["metrics"]["test/accuracy"] == pytest.approx(share, rel=1e-6)
     assert {*(outside / "answers.txt").read_text(encoding="utf-8").splitlines()} <= {"negative", "positive"}
@@ -133,7 +133,7 @@ def test_a_corpus_is_refused_what_it_lacks(outside: Path) -> None:
 @pytest.mark.nightly
 def test_a_metric(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = go_through(outside, ["task=matthews", *DATES, "model=encoder_only"], "5.3.1998\n", monkeypatch)
-    answers = [json.loads(line) for line in (outside / "runs/one/answers.jsonl").read_text("utf-8").splitlines()]
+    answers = [json.loads(line) for line in (outside / "runs/one/predictions.jsonl").read_text("utf-8").splitlines()]
     expected = matthews_corrcoef([a["reference"] for a in answers], [a["output"] for a in answers])
     assert record["metrics"]["test/matthews"] == pytest.approx(expected, abs=1e-6)
     assert "Matthews correlation" in (outside / "page.html").read_text(encoding="utf-8")
@@ -148,7 +148,7 @@ def test_a_plot(outside: Path) -> None:
     panels = [json.loads(data) for data in re.findall(r'<script type="application/json">(.*?)</script>', page)]
     (figure,) = [panel[""] for panel in panels if panel.get("", {}).get("title") == "Norm of the gradient"]
     rows = (outside / "runs/one/metrics.csv").read_text().splitlines()
-    column = rows[0].split(",").index("train/gradient_norm")
+    column = rows[0].split(",").index("train/grad_norm")
     norms = [float(row.split(",")[column]) for row in rows[1:] if row.split(",")[column]]
     assert figure["data"][0]["y"] == norms
     assert len(norms) == 6
@@ -178,7 +178,7 @@ def test_a_position(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished = run(
         "export", "runs/one", "--output", "theirs", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED}
     )
-    assert "model.encoder.position=Logarithmic (there Sinusoidal)" in finished.stderr
+    assert "model.encoder.position=Logarithmic (there SinusoidalPositions)" in finished.stderr
     finished = run(
         "train", "--config-dir=conf", *chosen, "block.position.steepness=4", *TRAINING, "run_dir=run",
         cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
@@ -189,12 +189,12 @@ def test_a_position(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_attention(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = ["task=translation", *DATES, "model=full", "block/attention=tempered", "batch.packed=true"]
+    chosen = ["task=translation", *DATES, "model=full", "block/attention=tempered", "batch.packing=true"]
     go_through(outside, [*chosen, "model.decoder.num_layers=2"], "5.3.1998\n", monkeypatch)
     samples = json.loads((outside / "runs/one/attention.json").read_text())["samples"]
     kinds = [sample[kind] for sample in samples for kind in ("encoder", "decoder", "cross")]
     assert kinds
-    assert all(sum(row) == pytest.approx(1000, abs=20) for kind in kinds for row in kind["thousandths"][0][0])
+    assert all(sum(row) == pytest.approx(1000, abs=20) for kind in kinds for row in kind["weights_x1000"][0][0])
 
 
 @pytest.mark.parametrize("command", by_day(["train", "doctor"], ["train"]))
@@ -237,7 +237,7 @@ def test_a_position_is_cached_packed_and_windowed(
     cached = [step(tokens[:, i : i + 1]).flatten() for i in range(7)]
     assert_close(torch.stack(cached), expected[0])
 
-    windowed = random_model(architecture, position=logarithmic, windows=[7])
+    windowed = random_model(architecture, position=logarithmic, sliding_windows=[7])
     windowed.load_state_dict(model.state_dict())
     assert_close(windowed(*given), expected)
 

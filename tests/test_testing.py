@@ -19,20 +19,20 @@ from parts import POSITIONS, RESIDUALS, make_sizes
 from triptych.config import ConfigError, TrainConfig
 from triptych.config.build import check_kind
 from triptych.nn import (
-    EfficientAttention,
+    AttentionMask,
     GatedFeedForward,
-    Linformer,
-    Longformer,
+    LinformerAttention,
+    LongformerAttention,
     MultiHeadAttention,
     PairwiseAttention,
-    Performer,
+    PerformerAttention,
     Position,
-    Reformer,
+    ReformerAttention,
     RMSNorm,
-    Visibility,
+    SubquadraticAttention,
 )
-from triptych.planning.findings import check_own_parts
-from triptych.report.attention_maps import recorded
+from triptych.planning.check_results import check_own_parts
+from triptych.report.attention_maps import record_attention
 from triptych.testing import check_part
 
 
@@ -64,7 +64,7 @@ class Blind(Own):
 class Leaky(MultiHeadAttention):
     """What one writes first: a causal mask, and no thought of packed rows."""
 
-    def _attend(self, q: Any, k: Any, v: Any, visibility: Visibility, bias: Any) -> Tensor:
+    def _attend(self, q: Any, k: Any, v: Any, attention_mask: AttentionMask, bias: Any) -> Tensor:
         scores = q @ k.mT * self.head_dim**-0.5
         if not self.is_cross:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1 + k.shape[2] - q.shape[2]).bool(), -1e9)
@@ -75,8 +75,8 @@ class Leaky(MultiHeadAttention):
 class Forward(MultiHeadAttention):
     """Overrides all of it, for self-attention alone."""
 
-    def forward(self, x: Any, *, visibility: Any, bias: Any = None, angles: Any = None, cache: Any = None) -> Any:
-        return super().forward(x, visibility=visibility, bias=bias, angles=angles, cache=cache)
+    def forward(self, x: Any, *, attention_mask: Any, bias: Any = None, angles: Any = None, cache: Any = None) -> Any:
+        return super().forward(x, attention_mask=attention_mask, bias=bias, angles=angles, cache=cache)
 
 
 class Stretched(Position):
@@ -100,13 +100,16 @@ class TimeNorm(nn.Module):
 
 OURS = {
     "multi_head": {},
-    "windows": {"attention": partial(MultiHeadAttention, windows=[2, None], num_kv_heads=2, softcap=2.0)},
-    **{part.__name__: {"attention": part} for part in (Linformer, Performer, Reformer, Longformer, Own)},
-    "own": {"attention": partial(Own, windows=[3, None], num_kv_heads=2)},
+    "windows": {"attention": partial(MultiHeadAttention, sliding_windows=[2, None], num_kv_heads=2, softcap=2.0)},
+    **{
+        part.__name__: {"attention": part}
+        for part in (LinformerAttention, PerformerAttention, ReformerAttention, LongformerAttention, Own)
+    },
+    "own": {"attention": partial(Own, sliding_windows=[3, None], num_kv_heads=2)},
     **{name: {"position": part} for name, part in POSITIONS.items()},
     **{name: {"residual": part} for name, part in RESIDUALS.items()},
     "gated": {"feed_forward": GatedFeedForward},
-    "rms": {"norm": RMSNorm},
+    "rms_norm": {"norm": RMSNorm},
 }
 
 
@@ -139,18 +142,18 @@ def test_a_broken_part_is_named_with_each_fault(parts: dict[str, Any], faults: s
 
 
 def test_what_a_part_does_not_support_is_not_checked() -> None:
-    check_part(attention=Linformer)
+    check_part(attention=LinformerAttention)
     with pytest.raises(ValueError, match="a decoder would see the future"):
-        check_part(attention=Linformer, causal=True)
+        check_part(attention=LinformerAttention, causal=True)
 
 
 class TestPairwise:
-    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_decoder", "full"])
-    @pytest.mark.parametrize("position", ["rotary", "relative", "alibi"])
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_lm", "full"])
+    @pytest.mark.parametrize("position", ["rotary", "relative_bias", "alibi"])
     def test_equals_torch_in_each_architecture(
         self, random_model: Callable[..., Any], architecture: str, position: str
     ) -> None:
-        options = {"position": position, "num_kv_heads": 2, "windows": [3, None]}
+        options = {"position": position, "num_kv_heads": 2, "sliding_windows": [3, None]}
         ours = random_model(architecture, **options)
         own = random_model(architecture, attends=Own, **options)
         own.load_state_dict(ours.state_dict())
@@ -160,12 +163,15 @@ class TestPairwise:
         assert_close(own(*given)[mask], ours(*given)[mask], rtol=1e-10, atol=1e-10)
 
     def test_its_weights_are_recorded(self, random_model: Callable[..., Any]) -> None:
-        ours, own = random_model("full", position="relative"), random_model("full", position="relative", attends=Own)
+        ours, own = (
+            random_model("full", position="relative_bias"),
+            random_model("full", position="relative_bias", attends=Own),
+        )
         own.load_state_dict(ours.state_dict())
         tokens = torch.randint(11, (2, 9))  # more than a head is wide
-        with recorded(ours) as expected, torch.no_grad():
+        with record_attention(ours) as expected, torch.no_grad():
             ours(tokens, tokens)
-        with recorded(own) as found, torch.no_grad():
+        with record_attention(own) as found, torch.no_grad():
             own(tokens, tokens)
         for name, module in own.named_modules():
             if isinstance(module, MultiHeadAttention):
@@ -177,8 +183,8 @@ class TestPairwise:
                 return super().attend_pairs(q, k, v, mask, bias).square()
 
         attention = randomize(Squared(make_sizes()))
-        with recorded(attention) as weights:
-            attention(torch.randn(2, 5, 16), visibility=Visibility(causal=True))
+        with record_attention(attention) as weights:
+            attention(torch.randn(2, 5, 16), attention_mask=AttentionMask(causal=True))
         assert weights == {}
 
 
@@ -222,7 +228,7 @@ class Narrow(Own):
         super().__init__(sizes, layer, dropout=dropout)
 
 
-@pytest.mark.parametrize("part", [EfficientAttention, PairwiseAttention])
+@pytest.mark.parametrize("part", [SubquadraticAttention, PairwiseAttention])
 def test_the_method_to_override_is_public_and_documented(part: type) -> None:
     methods = [name for name, method in vars(part).items() if callable(method) and not name.startswith("_")]
     assert len(methods) == 1

@@ -42,10 +42,10 @@ def run_tests(torch: str, folder: Path) -> tuple[str, ...]:
         CalledProcessError: what was asked for cannot be installed.
     """
     venv.create(folder, clear=True, with_pip=True)
-    python, constraints, report = folder / "bin/python", folder / "constraints.txt", folder / "report.xml"
+    python, logits_processors, report = folder / "bin/python", folder / "constraints.txt", folder / "report.xml"
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    constraints.write_text(re.sub("^torch==.*\n", "", pins, flags=re.MULTILINE), encoding="utf-8")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", constraints]
+    logits_processors.write_text(re.sub("^torch==.*\n", "", pins, flags=re.MULTILINE), encoding="utf-8")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", logits_processors]
     subprocess.run([*pip, f"{ROOT}[dev]", f"torch=={torch}" if torch else "torch"], check=True)
     said = subprocess.run([python, "-c", SAY], check=True, capture_output=True, text=True).stdout
     triptych, installed = said.split()

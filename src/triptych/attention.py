@@ -1,5 +1,5 @@
 """The old name of ``triptych.report.attention_maps``, until version 0.4."""
 
-from triptych.report.attention_maps import AttentionMap, AttentionMaps, attention_maps, recorded, rollout
+from triptych.report.attention_maps import AttentionMap, AttentionMaps, attention_maps, record_attention, rollout
 
-__all__ = ["AttentionMap", "AttentionMaps", "attention_maps", "recorded", "rollout"]
+__all__ = ["AttentionMap", "AttentionMaps", "attention_maps", "record_attention", "rollout"]

@@ -11,9 +11,9 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_corpus
-from triptych.assembly.loaders import check_shares, make_data_module
+from triptych.assembly.loaders import check_rank_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
-from triptych.config import ConfigError, refusing
+from triptych.config import ConfigError, error_prefix
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus, DataModule, read_splits
 from triptych.report.console import show_metrics
@@ -37,7 +37,7 @@ def evaluate(config: DictConfig) -> None:
     if "_target_" not in trained.data:
         raise ConfigError(f"checkpoint={config.checkpoint} was imported and has no corpus: give data=... too")
     check_corpus(trained)
-    trained.batch.eval_size = config.eval_size or trained.batch.eval_size
+    trained.batch.eval_batch_size = config.batch_size or trained.batch.eval_batch_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
     set_tokenizers(task, config.bleu_tokenizer, config.rouge_tokenizer)
     module = TrainingModule(task)
@@ -50,7 +50,7 @@ def evaluate(config: DictConfig) -> None:
 
 def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:
     """Sets the tokenizers of BLEU and ROUGE; None: unchanged."""
-    with refusing():
+    with error_prefix():
         if bleu is not None:
             if not isinstance(task, Translation):
                 raise ConfigError(f"bleu_tokenizer={bleu}: {task.name} has no BLEU; expected null")
@@ -96,14 +96,14 @@ def evaluation(
     """
     device, task = device_for(accelerator), module.task
     corpus: Corpus = settings.build("data")
-    with refusing():
+    with error_prefix():
         splits, digest = read_splits(corpus, settings.plain("data"))
         if not is_same_data:  # the corpus may be a long text while that of the training run was lines, or the reverse
-            task.corpus = replace(task.corpus, is_stream=corpus.facts.is_stream)
+            task.corpus = replace(task.corpus, is_stream=corpus.info.is_stream)
         if is_same_data and digest != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(settings, task, splits, training=False)
-        check_shares(settings.trainer, data)
+        check_rank_shares(settings.trainer, data)
     task.warn_of_scripts(splits.test)
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(

@@ -17,8 +17,8 @@ from omegaconf import DictConfig
 
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
-from triptych.config import ConfigError, nearest, refusing
-from triptych.data import AudioReader, Image, Message, Sound, as_image, read_image
+from triptych.config import ConfigError, error_prefix, nearest
+from triptych.data import Audio, AudioReader, Image, Message, as_image, read_image
 from triptych.data.images import as_address, as_png
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, format_of, lines_of, read_lines
@@ -38,7 +38,7 @@ def predict(config: DictConfig) -> None:
     Args:
         config: composed by Hydra from conf/predict.yaml.
     """
-    with refusing():
+    with error_prefix():
         sampling = Sampling(config.temperature or 0.0, config.top_k, config.top_p, config.seed)
     check_prediction(config)
     check_input(config.input)
@@ -64,7 +64,7 @@ def predict(config: DictConfig) -> None:
         raise ConfigError(f"temperature={config.temperature}: {task.name} writes no text; expected 0")
     if isinstance(task, ImageTextMatching):
         task.classes = task.classes if config.classes is None else tuple(config.classes)
-        with refusing():
+        with error_prefix():
             check_classes(task.labels)
     elif config.classes is not None:
         raise ConfigError(f"classes={config.classes}: {task.name} chooses from no texts; expected null")
@@ -82,10 +82,10 @@ def predict(config: DictConfig) -> None:
             lines = inputs = texts_of(lines, config.input)
         if task.reads_pairs:
             inputs = pairs(lines, config.input)
-        check_lengths(task, inputs, config.input)
+        check_input_lengths(task, inputs, config.input)
         for number, given in enumerate(inputs, 1):
-            with refusing(f"{name_of(config.input)}, line {number}: "):
-                task.check_asked(given)
+            with error_prefix(f"{input_name(config.input)}, line {number}: "):
+                task.check_input(given)
     shown = show_progress(stderr=False, transient=False, disable=config.output == "-")
     with output(config.output) as file, shown as progress:
         bar = progress.add_task("predicting", total=len(lines))
@@ -119,8 +119,8 @@ def texts_of(lines: list[str], source: str) -> list[str]:
     """Returns the text of each line, a JSON string, in which line breaks are escaped."""
     found = list[str]()
     for number, line in enumerate(lines, 1):
-        with refusing(f"{name_of(source)}, line {number}: "):
-            text = parsed(line)
+        with error_prefix(f"{input_name(source)}, line {number}: "):
+            text = parse_json_line(line)
             if not isinstance(text, str):
                 raise ValueError(f"{line[:60]}; expected a JSON text")
             found.append(text)
@@ -134,14 +134,14 @@ def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
         first, tab, second = line.partition("\t")
         if not tab:
             raise ConfigError(
-                f"{name_of(source)}, line {number}: no tab; expected a pair of texts, FIRST <tab> SECOND (for question "
-                "answering, QUESTION <tab> TEXT)"
+                f"{input_name(source)}, line {number}: no tab; expected a pair of texts, FIRST <tab> SECOND (for "
+                "question answering, QUESTION <tab> TEXT)"
             )
         found.append((first, second))
     return found
 
 
-def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> int:
+def check_input_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> int:
     """Checks that lines fit into the network, and logs a warning if they are truncated.
 
     (A language model drops their beginning instead.)
@@ -149,23 +149,23 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
     Returns:
         The number of truncated lines.
     """
-    if task.forgets_beginnings:
+    if task.truncates_left:
         return 0
     special, sides = task.tokenizer.special, [[text] if isinstance(text, str) else text for text in texts]
     around = len(special.separator) + 2 if task.reads_pairs else 2
     lengths = [around + sum(map(len, task.tokenizer.encode(parts))) for parts in sides]
     too_long = [number for number, length in enumerate(lengths, 1) if length > task.max_length]
-    if too_long and not (task.truncates and task.answers_a_part):
+    if too_long and not (task.truncates and task.truncates_input):
         raise ConfigError(
-            f"{name_of(source)}, line {too_long[0]}: {lengths[too_long[0] - 1] - around} tokens; the network reads at "
-            f"most {task.max_length - around} (shape.max_length of its training, less {around})"
+            f"{input_name(source)}, line {too_long[0]}: {lengths[too_long[0] - 1] - around} tokens; the network reads "
+            f"at most {task.max_length - around} (shape.max_length of its training, less {around})"
         )
     if too_long:
         log.warning("%s of %s lines are truncated, the first is line %s", len(too_long), len(texts), too_long[0])
     return len(too_long)
 
 
-def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]:
+def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Audio]:
     """Returns the audio clip of each line, which contains its path.
 
     Args:
@@ -174,7 +174,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
     found, reader = [], AudioReader()
     for number, line in enumerate(lines, 1):
         path, tab, speaker = line.partition("\t") if have_speakers else (line, "", "")
-        with refusing(f"{name_of(source)}, line {number}: "):
+        with error_prefix(f"{input_name(source)}, line {number}: "):
             if not path.strip():
                 raise ValueError("an empty line; expected the path of a sound")
             if not Path(path).is_file():
@@ -184,7 +184,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
             if sound.is_silent:
                 raise ValueError(f"{path}: silence; expected a sound")
             found.append(replace(sound, speaker=speaker))
-    reader.report_changes(name_of(source))
+    reader.report_changes(input_name(source))
     if have_speakers and (unnamed := sum(not sound.speaker for sound in found)):
         log.warning(
             "%s of %s lines name no speaker (PATH, tab, SPEAKER): each of these is heard without its own mean alone",
@@ -194,21 +194,22 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
     return found
 
 
-def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
+def check_seconds(task: Task, heard: Sequence[Audio], source: str) -> None:
     """Checks that no clip is too long for the network, or shorter than half a window."""
     assert task.audio is not None
     frames = task.audio.embedding
     for number, sound in enumerate(heard, 1):
         if sound.seconds <= frames.window / 2:
             raise ConfigError(
-                f"{name_of(source)}, line {number}: {sound.seconds:.4f} s of sound; expected more than half a window "
-                f"(frames.window={frames.window})"
+                f"{input_name(source)}, line {number}: {sound.seconds:.4f} s of audio; expected more than half a "
+                "window "
+                f"(audio_embedding.window={frames.window})"
             )
     longest = task.audio.max_positions * frames.stride * frames.hop
     too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + frames.hop]
     if too_long:
         raise ConfigError(
-            f"{name_of(source)}, line {too_long[0]}: {heard[too_long[0] - 1].seconds:.1f} s of sound; the network "
+            f"{input_name(source)}, line {too_long[0]}: {heard[too_long[0] - 1].seconds:.1f} s of sound; the network "
             f"hears at most {longest:.1f} s"
         )
 
@@ -223,9 +224,9 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
     """
     found, changed = [], Counter[str]()
     for number, line in enumerate(lines, 1):
-        with refusing(f"{name_of(source)}, line {number}: "):
+        with error_prefix(f"{input_name(source)}, line {number}: "):
             if line.lstrip().startswith("[") or not line.strip():
-                found.append(as_image(parsed(line), shape))
+                found.append(as_image(parse_json_line(line), shape))
                 continue
             if not Path(line).is_file():
                 raise ValueError(f"{line}: no such file")
@@ -243,22 +244,22 @@ def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Me
     In JSON, it is an array of messages with role and content, or an object with such an array as ``messages``."""
     found = list[Sequence[Message]]()
     for number, line in enumerate(lines, 1):
-        with refusing(f"{name_of(source)}, line {number}: "):
+        with error_prefix(f"{input_name(source)}, line {number}: "):
             if format_of(source) == ".jsonl":
-                content = parsed(line)
+                content = parse_json_line(line)
                 if isinstance(content, dict) and "messages" not in content:
                     raise ValueError(f"no messages; there are {', '.join(content)}{nearest('messages', list(content))}")
                 messages = as_messages(content["messages"] if isinstance(content, dict) else content)
             else:
                 messages = (Message("user", line),)
-            task.check_asked(messages)
+            task.check_input(messages)
             found.append(messages)
     if forgetful := sum(map(task.is_forgetful, found)):
         log.warning("%s of %s conversations are too long: their beginnings are forgotten", forgetful, len(found))
     return found
 
 
-def parsed(line: str) -> Any:
+def parse_json_line(line: str) -> Any:
     """Parses a line of JSON.
 
     Raises:
@@ -270,7 +271,7 @@ def parsed(line: str) -> Any:
         raise ValueError(f"not JSON ({error})") from None
 
 
-def name_of(source: str) -> str:
+def input_name(source: str) -> str:
     """Returns the name of the input file, or "standard input"."""
     return "standard input" if source == "-" else source
 
@@ -297,7 +298,7 @@ def check_input(path: str) -> None:
 
 def read_texts(path: str) -> list[str]:
     """Reads the lines of a file or of standard input (-)."""
-    with refusing():
+    with error_prefix():
         return lines_of(decoded(sys.stdin.buffer.read(), "standard input")) if path == "-" else read_lines(Path(path))
 
 

@@ -8,18 +8,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from triptych.nn import (
-    Documents,
+    AttentionMask,
     FeedForward,
     KeyValueCache,
     LayerNorm,
     MultiHeadAttention,
+    PackedLayout,
     Position,
     PreNorm,
     Residual,
     Rotary,
     Sizes,
     Stack,
-    Visibility,
 )
 from triptych.nn.initialization import initialize_linear
 
@@ -195,7 +195,7 @@ class _StackCheck:
         """Checks one packed row with all texts."""
         with torch.no_grad():
             expected = torch.cat([self.stack(text) for text in self.texts], dim=1)
-            documents = Documents(LENGTHS, torch.device("cpu"))
+            documents = PackedLayout(LENGTHS, torch.device("cpu"))
             found = self.stack(torch.cat(self.texts, dim=1), documents=documents)
         return _compare(found, expected, "a document in a packed row differs from the same document alone")
 
@@ -212,8 +212,10 @@ class _StackCheck:
         assert isinstance(attention, MultiHeadAttention)
         x, sizes = self.texts[0], (1, attention.q.out_features // attention.head_dim, LENGTHS[0], LENGTHS[0])
         with torch.no_grad():
-            visibility = Visibility()
-            without, with_bias = (attention(x, visibility=visibility, bias=b) for b in (None, 3 * torch.randn(sizes)))
+            attention_mask = AttentionMask()
+            without, with_bias = (
+                attention(x, attention_mask=attention_mask, bias=b) for b in (None, 3 * torch.randn(sizes))
+            )
         ignored = torch.allclose(without, with_bias, atol=TOLERANCE)
         return "the bias of block/position=alibi and relative is not added to the scores" if ignored else ""
 
@@ -225,7 +227,7 @@ class _StackCheck:
             together = torch.cat(expected, dim=1)
             (x, mask), (memory, memory_mask) = _pad(self.texts), _pad(self.memories)
             padded = self.stack(x, mask=mask, memory=memory, memory_mask=memory_mask)[mask][None]
-            documents, sources = (Documents(each, torch.device("cpu")) for each in (LENGTHS, MEMORY_LENGTHS))
+            documents, sources = (PackedLayout(each, torch.device("cpu")) for each in (LENGTHS, MEMORY_LENGTHS))
             rows = torch.cat(self.texts, dim=1), torch.cat(self.memories, dim=1)
             packed = self.stack(rows[0], memory=rows[1], documents=documents, memory_documents=sources)
             decoded = self._decode(*pairs[-1])

@@ -20,8 +20,8 @@ from triptych.config import ConfigError
 from triptych.evaluate import measure
 from triptych.launch import signals
 from triptych.launch.command import Command, this_command
-from triptych.launch.processes import Place, depends_on_clock, find_place, run_processes, silence
-from triptych.planning.build_run import Run, begin_directory, build_run
+from triptych.launch.processes import RankInfo, depends_on_clock, detect_rank, run_processes, silence
+from triptych.planning.build_run import TrainingRun, begin_directory, build_run
 from triptych.planning.prepare import adopt_settings, choose, find_reference, make_plan
 from triptych.report.summary import labels
 from triptych.report.write_record import write_record
@@ -48,7 +48,7 @@ class TrainingResult:
 
     metrics: Mapping[str, float]
     record: Mapping[str, Any]
-    run: Run
+    run: TrainingRun
 
 
 def train(config: DictConfig) -> TrainingResult | None:
@@ -67,7 +67,7 @@ def train(config: DictConfig) -> TrainingResult | None:
     Raises:
         Interruption: if the run is asked to end; the same command resumes it.
     """
-    command, place = this_command(), find_place()
+    command, place = this_command(), detect_rank()
     if place.rank:
         silence()
     chosen = choose(config, adopt_settings(config))
@@ -96,7 +96,7 @@ def train(config: DictConfig) -> TrainingResult | None:
     return None  # a search pruned the trial, which ended in order
 
 
-def count_processes(config: DictConfig, place: Place) -> int:
+def count_processes(config: DictConfig, place: RankInfo) -> int:
     """Returns the number of processes of the run, after all checks that need the configuration only."""
     if place.starter == "parent":  # it has checked the configuration
         return place.world_size
@@ -133,7 +133,7 @@ def leaving_the_others() -> Iterator[None]:
 
 
 @contextmanager
-def ending_in_order(run: Run, command: Command) -> Iterator[None]:
+def ending_in_order(run: TrainingRun, command: Command) -> Iterator[None]:
     """Catches signals (to handle between steps), finishes the W&B run with its status, and records a pruned trial."""
     loggers = [logger for logger in run.loggers if isinstance(logger, WandbLogger)]
     failed = True
@@ -149,7 +149,7 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
     except Pruned as pruned:
         failed = False
         if run.rank == 0:
-            note = {"updates": pruned.update, "task": run.task.name, "data": command.data}
+            note = {"steps": pruned.update, "task": run.task.name, "data": command.data}
             note |= {"architecture": run.task.architecture}
             write_text(RunDirectory(run.run_dir).pruned, json.dumps(note) + "\n")
             log.info("%s: other trials of the search were better by then", pruned)

@@ -18,11 +18,11 @@ def messages(*overrides: str) -> list[str]:
 
 
 def test_all_mistakes_are_listed() -> None:
-    wrong = ("seed=-1", "shape.d_model=0", "shape.num_layers=0", "batch.size=0", "batch.num_workers=-1")
+    wrong = ("seed=-1", "shape.d_model=0", "shape.num_layers=0", "batch.global_size=0", "batch.num_workers=-1")
     found = messages(*wrong, "trainer.max_steps=0", "+trainer.max_epochs=3", "trainer.gradient_clip_val=-1")
     assert [message.partition(":")[0] for message in found] == [
         "shape.d_model=0", "shape.num_layers=0", "seed=-1", "trainer.max_epochs=3", "trainer.max_steps=0",
-        "trainer.gradient_clip_val=-1", "batch.size=0", "batch.num_workers=-1",
+        "trainer.gradient_clip_val=-1", "batch.global_size=0", "batch.num_workers=-1",
     ]  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_all_mistakes_are_listed() -> None:
     "mistake",
     [
         "block.dropout=2.0",  # which two checks look at
-        "batch.merge_dropout=1.0",
+        "batch.bpe_dropout=1.0",
         "trainer.accumulate_grad_batches=abc",  # which others count with
         "trainer.max_steps=0",
         "seed=-1",
@@ -58,9 +58,9 @@ def test_a_launcher_brings_them_home() -> None:
 
 
 def test_each_has_a_line(tmp_path: Path) -> None:
-    finished = run("train", "experiment=dates/translation", "seed=-1", "batch.size=0", cwd=tmp_path)
+    finished = run("train", "experiment=dates/translation", "seed=-1", "batch.global_size=0", cwd=tmp_path)
     assert finished.returncode == 1
     assert finished.stderr.splitlines() == [
         "error: seed=-1: expected 0 or more",
-        "error: batch.size=0: expected at least 1",
+        "error: batch.global_size=0: expected at least 1",
     ]

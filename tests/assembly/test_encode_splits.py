@@ -15,11 +15,11 @@ from omegaconf import DictConfig
 import tiny
 from command_line import complete
 from triptych.assembly.encode_splits import encode_training
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
 from triptych.config.run_settings import RunSettings
-from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256
+from triptych.data import IGNORE_INDEX, Corpus, EncodedExample, EncodedListDataset, Splits, sha256
 from triptych.data.splits import make_splits
 from triptych.tasks import Task
 
@@ -44,11 +44,11 @@ def laid_out(config: DictConfig) -> tuple[Splits, Task]:
     corpus: Corpus = build(config, "data")
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
-    complete(config, tokenizer, corpus.facts)
-    return splits, make_task(RunSettings.of(config), tokenizer, corpus.facts)
+    complete(config, tokenizer, corpus.info)
+    return splits, make_task(RunSettings.of(config), tokenizer, corpus.info)
 
 
-def listed(split: Any) -> list[Encoded]:
+def listed(split: Any) -> list[EncodedExample]:
     """All examples of an encoded split."""
     return [split[i] for i in range(len(split.sizes))]
 
@@ -91,15 +91,15 @@ def test_it_says_what_it_does(chosen: Callable[..., DictConfig], monkeypatch: py
 @pytest.mark.parametrize(
     ("labels", "counts"),
     [
-        ([[1, IGNORE], [IGNORE], [2]], [1, 0, 1]),
+        ([[1, IGNORE_INDEX], [IGNORE_INDEX], [2]], [1, 0, 1]),
         ([[], [3, 4], []], [0, 2, 0]),
         ([], []),
-        ([[IGNORE], [IGNORE]], [0, 0]),
+        ([[IGNORE_INDEX], [IGNORE_INDEX]], [0, 0]),
     ],
 )
 def test_scored_labels(labels: list[list[int]], counts: list[int]) -> None:
-    items = [Encoded(np.array([7, 8]), np.array(row, dtype=np.int64)) for row in labels]
-    assert EncodedList(items).num_scored.tolist() == [item.num_scored for item in items] == counts
+    items = [EncodedExample(np.array([7, 8]), np.array(row, dtype=np.int64)) for row in labels]
+    assert EncodedListDataset(items).num_scored.tolist() == [item.num_scored for item in items] == counts
 
 
 def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., DictConfig]) -> None:
@@ -108,7 +108,7 @@ def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., Dict
     encoded = encode_training(RunSettings.of(config).encoding, task, splits.train)
     for i in (0, 7, 399):
         (alone,) = task.encode([splits.train[i]])
-        for side in ("tokens", "labels", "source"):
+        for side in ("inputs", "labels", "source"):
             assert np.array_equal(getattr(encoded[i], side), getattr(alone, side))
         assert encoded[i].example is splits.train[i]
     assert sha256(splits) == sha256(build(config, "data").splits())
@@ -117,10 +117,10 @@ def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., Dict
 def test_training_examples_are_cut_several_times(
     chosen: Callable[..., DictConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each text as often as batch.cuts, in smaller tokens and not always the same; validation as ever."""
+    """Each text as often as batch.bpe_dropout_copies, in smaller tokens and not always the same; validation as ever."""
     config = chosen(
         "experiment=dates/translation", *tiny.TINY, "tokenizer=bpe", "tokenizer.vocab_size=400", "data.num_train=200",
-        "batch.merge_dropout=0.5", "batch.cuts=3", "shape.max_length=16", "batch.too_long=truncate",
+        "batch.bpe_dropout=0.5", "batch.bpe_dropout_copies=3", "shape.max_length=16", "batch.too_long=truncate",
     )  # fmt: skip
     splits, task = laid_out(config)
     tokenizer = task.tokenizer
@@ -132,14 +132,14 @@ def test_training_examples_are_cut_several_times(
     for i, item in enumerate(plain):
         copies = cuts[i :: len(plain)]
         assert all(copy.example is item.example for copy in copies)
-        texts = [tokenizer.decode([t for t in copy.tokens if t not in special]) for copy in (item, *copies)]
+        texts = [tokenizer.decode([t for t in copy.inputs if t not in special]) for copy in (item, *copies)]
         assert len({*texts}) == 1
     lengths = [sum(item.size for item in cuts[k * 200 : (k + 1) * 200]) for k in range(3)]
     assert min(lengths) > sum(item.size for item in plain)
     assert len({*lengths}) == 3
     again = listed(encode_training(RunSettings.of(config).encoding, task, splits.train))
-    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, again, strict=True))
+    assert all(np.array_equal(a.inputs, b.inputs) for a, b in zip(cuts, again, strict=True))
     config.seed += 1
     other = listed(encode_training(RunSettings.of(config).encoding, task, splits.train))
-    assert any(not np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, other, strict=True))
+    assert any(not np.array_equal(a.inputs, b.inputs) for a, b in zip(cuts, other, strict=True))
     assert task.tokenizer is tokenizer

@@ -21,7 +21,7 @@ from commands import Command
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.init_from import settings_to_adopt
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_module, make_task
+from triptych.assembly.make_task import check_network, make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.overrides import adopt
@@ -29,7 +29,7 @@ from triptych.config.run_settings import RunSettings
 from triptych.data.tokenizers.pretrained import write_tokenizer
 from triptych.planning.prepare import adopt_settings, choose
 from triptych.tasks import Task
-from triptych.training import CheckpointFacts, NewWeightsFirst, TrainingModule
+from triptych.training import CheckpointMetadata, FreezePretrained, TrainingModule
 from triptych.training.checkpoint_file import write_checkpoint
 from triptych.training.resume import is_finished
 
@@ -44,12 +44,12 @@ def pretrain(chosen: Choose, tmp_path: Path, randomize: Callable[..., Any]) -> C
         config = chosen(*tiny.TINY, *overrides)
         corpus = build(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
-        complete(config, tokenizer, corpus.facts)
-        task = make_task(RunSettings.of(config), tokenizer, corpus.facts)
+        complete(config, tokenizer, corpus.info)
+        task = make_task(RunSettings.of(config), tokenizer, corpus.info)
         randomize(task.network)
         checkpoint: dict[str, object] = {"state_dict": TrainingModule(task).state_dict()}
         plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-        CheckpointFacts(plain, task).on_save_checkpoint(cast(Any, None), cast(Any, None), checkpoint)
+        CheckpointMetadata(plain, task).on_save_checkpoint(cast(Any, None), cast(Any, None), checkpoint)
         write_checkpoint(checkpoint, tmp_path / "pretrained.ckpt")
         return task
 
@@ -69,10 +69,10 @@ def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig,
         check_before_data(with_parts(config))
         pretrained.check(check_network(config))
         corpus = build(config, "data")
-        complete(config, pretrained.tokenizer, corpus.facts)
-        task = make_task(RunSettings.of(config), pretrained.tokenizer, corpus.facts)
+        complete(config, pretrained.tokenizer, corpus.info)
+        task = make_task(RunSettings.of(config), pretrained.tokenizer, corpus.info)
         fresh = {name: tensor.clone() for name, tensor in task.network.state_dict().items()}
-        return config, task, fresh, pretrained.give(task)
+        return config, task, fresh, pretrained.load_into(task)
 
     return run
 
@@ -106,7 +106,7 @@ def test_what_is_taken_and_what_is_new(
     with caplog.at_level("INFO", "triptych"):
         config, task, fresh, _ = fine_tune(*after.split())
     own = task.network.state_dict()
-    is_tied = config.model.tie_output
+    is_tied = config.model.tie_word_embeddings
     for name, tensor in own.items():
         taken = with_head or not name.startswith("head.") or (is_tied and name == "head.output.weight")
         assert torch.equal(tensor, (theirs if taken else fresh)[name]), name
@@ -133,8 +133,8 @@ class TestSettings:
         assert (config.model.encoder.num_layers, config.model.decoder.num_layers) == (1, 2)
         assert (config.model.encoder.dropout, config.model.decoder.dropout) == (0.25, 0.1)
         head = config.model.head
-        assert (head.num_outputs, head.pool, head.transform, head.bias) == (3, "last", "tanh", "trained")
-        assert config.model.tie_output is False
+        assert (head.num_outputs, head.pooling, head.transform, head.bias) == (3, "last", "tanh", "trained")
+        assert config.model.tie_word_embeddings is False
 
     def test_a_tokenizer_of_files_is_inside(
         self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], tmp_path: Path
@@ -213,7 +213,7 @@ class TestSettings:
             r".*: encoder.position.table is \(128, 16\) in the checkpoint and \(129, 16\) in this run",
         ),
         (
-            ["block.embed_norm=false", "block/feed_forward=gated"],
+            ["block.embed_norm=false", "block/feed_forward=gated_mlp"],
             r".*: encoder.embed_norm.weight is \(16,\) in the checkpoint and missing in this run, .*, "
             r"encoder.layers.0.feed_forward.gate.weight is missing in the checkpoint and \(32, 16\) in this run, .*",
         ),
@@ -239,13 +239,13 @@ def test_refusals(
 
 ADAPTED = [
     ("decoder_only", "task=tagging model=encoder_only"),
-    ("decoder_only", "task=translation model=prefix_decoder"),
+    ("decoder_only", "task=translation model=prefix_lm"),
     ("decoder_only", "task=translation model=full"),
     ("encoder_only", "task=language_modeling model=decoder_only"),
     ("encoder_only", "task=translation model=full init_cross_attention=new"),
     ("full", "task=classification model=encoder_only"),
     ("full", "task=translation model=decoder_only"),
-    ("prefix_decoder", "task=translation model=full"),
+    ("prefix_lm", "task=translation model=full"),
 ]
 
 
@@ -274,7 +274,7 @@ def test_another_architecture_begins_with_the_stacks_that_there_are(
     for stack in task.network.stacks:
         assert (stack.position.theta, stack.causal) == (
             500,
-            stack is getattr(task.network, "decoder", None) and (task.architecture != "prefix_decoder"),
+            stack is getattr(task.network, "decoder", None) and (task.architecture != "prefix_lm"),
         )
     assert config.block.feed_forward.activation == "silu"
     assert f"({before} to {task.architecture}: " in caplog.messages[-1]
@@ -319,7 +319,7 @@ def test_distances_of_a_causal_stack_are_no_others(
     pretrain: Callable[..., Task], fine_tune: Callable[..., Any]
 ) -> None:
     """Their buckets are other ones, so the table is new; between stacks of one kind it is taken."""
-    theirs = pretrain("task=denoising", "model=encoder_only", "block/position=relative").network.state_dict()
+    theirs = pretrain("task=denoising", "model=encoder_only", "block/position=relative_bias").network.state_dict()
     _, task, fresh, new_weights = fine_tune("task=translation", "model=full")
     own, name = task.network.state_dict(), "position.table.weight"
     assert torch.equal(own[f"encoder.{name}"], theirs[f"encoder.{name}"])
@@ -343,7 +343,7 @@ def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune:
     """And what was taken stays as it is meanwhile, to the last bit; a run that goes on knows what is new."""
     pretrain("task=language_modeling", "model=decoder_only")
     config, task, _, new_weights = fine_tune(
-        "task=translation", "model=full", "init_cross_attention=new", "batch.size=20"
+        "task=translation", "model=full", "init_cross_attention=new", "batch.global_size=20"
     )
     data = make_data_module(RunSettings.of(config), task, build(config, "data").splits())
     seen: list[dict[str, Tensor]] = []
@@ -352,7 +352,7 @@ def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune:
         def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
             seen.append({name: p.detach().clone() for name, p in task.network.named_parameters()})
 
-    first = NewWeightsFirst(num_steps=2)
+    first = FreezePretrained(num_steps=2)
     trainer = L.Trainer(
         accelerator="cpu", max_epochs=-1, max_steps=3, logger=False, enable_checkpointing=False, limit_val_batches=0,
         enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=[first, Seen()],
@@ -364,11 +364,11 @@ def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune:
         is_new = name in new_weights
         assert torch.equal(seen[1][name], weight) != is_new or ".k.bias" in name, name  # no gradient reaches that
         assert not torch.equal(seen[2][name], weight) or ".k.bias" in name, name
-    again = NewWeightsFirst(num_steps=2)
+    again = FreezePretrained(num_steps=2)
     again.load_state_dict(first.state_dict())
     assert again.state_dict() == {"new": sorted(new_weights)}
-    with pytest.raises(ValueError, match=r"callbacks\.new_weights_first\.num_steps=0: expected at least 1"):
-        NewWeightsFirst(num_steps=0)
+    with pytest.raises(ValueError, match=r"callbacks\.freeze_pretrained\.num_steps=0: expected at least 1"):
+        FreezePretrained(num_steps=0)
 
 
 def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
@@ -388,16 +388,18 @@ def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
 
 
 def test_an_output_layer_of_its_own_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
-    pretrain("task=denoising", "model=full", "block.tie_output=false")
-    with pytest.raises(ConfigError, match=r"has a separate output layer; expected block\.tie_output=false to keep it"):
-        fine_tune("task=translation", "block.tie_output=true")
+    pretrain("task=denoising", "model=full", "block.tie_word_embeddings=false")
+    with pytest.raises(
+        ConfigError, match=r"has a separate output layer; expected block\.tie_word_embeddings=false to keep it"
+    ):
+        fine_tune("task=translation", "block.tie_word_embeddings=true")
 
 
 def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen: Choose, tmp_path: Path) -> None:
     """And without the checkpoint that it began with, once it has others."""
     pretrain("task=denoising", "model=bert/style")
     overrides = [
-        *tiny.DATES, "experiment=dates/classification", "init_from=pretrained.ckpt", "batch.size=20",
+        *tiny.DATES, "experiment=dates/classification", "init_from=pretrained.ckpt", "batch.global_size=20",
         "callbacks.progress.refresh_rate=0", "logger=csv", "trainer.accelerator=cpu", "scheduler.warmup_steps=1",
         "trainer.max_steps=40", "trainer.val_check_interval=20", "callbacks.checkpoints.every_n_steps=3",
     ]  # fmt: skip
@@ -429,7 +431,7 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
     said, resumed = finish("killed")
     assert "resuming from" in said
     assert " taken" not in said
-    for key in ("weights_sha256", "metrics", "init_from", "updates"):
+    for key in ("weights_sha256", "metrics", "init_from", "steps"):
         assert alone[key] == resumed[key], key
     assert alone["init_from"] == "pretrained.ckpt"
 
@@ -446,7 +448,7 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
 def test_an_option_alone_is_of_the_trained_part(
     pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    theirs = pretrain("task=denoising", "block/feed_forward=gated").network.state_dict()
+    theirs = pretrain("task=denoising", "block/feed_forward=gated_mlp").network.state_dict()
     with caplog.at_level("INFO", "triptych"):
         config, task, _, _ = fine_tune("task=classification", "block.feed_forward.dropout=0.3")
     assert config.block.feed_forward._target_ == "triptych.nn.GatedFeedForward"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triptych.assembly.loaders import check_shares
+from triptych.assembly.loaders import check_rank_shares
 from triptych.config.run_settings import TrainerSettings
 from triptych.data import DataModule
 from triptych.data.batches.sampler import RankSlice, evaluation_batches
@@ -34,6 +34,6 @@ def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: in
     refused = [name for name, share in (("val", val), ("test", test)) if int(share * batches) == 0]
     if refused:
         with pytest.raises(ValueError, match=f"^trainer.limit_{refused[0]}_batches=.*: less than one of {batches} "):
-            check_shares(trainer, data, world_size)
+            check_rank_shares(trainer, data, world_size)
     else:
-        check_shares(trainer, data, world_size)
+        check_rank_shares(trainer, data, world_size)

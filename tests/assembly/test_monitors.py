@@ -13,15 +13,15 @@ from torchmetrics import Metric
 
 import tiny
 from command_line import complete
+from triptych.assembly.make_task import make_task
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
 from triptych.search.sweeper import direction_of
 from triptych.tasks import Task
 from triptych.train import train
-from triptych.training import Checkpoints, TrainingModule, read_checkpoint
+from triptych.training import CheckpointSaver, TrainingModule, read_checkpoint
 
 FEW = ["data.num_train=40", "data.num_validation=8", "data.num_test=8"]
 TASKS = {
@@ -44,10 +44,10 @@ Choose = Callable[..., DictConfig]
 
 
 def task_of(config: DictConfig) -> Task:
-    _, splits, facts = read_corpus(config, "data")
+    _, splits, info = read_corpus(config, "data")
     tokenizer = train_tokenizer(config, splits)
-    complete(config, tokenizer, facts)
-    return make_task(RunSettings.of(config), tokenizer, facts)
+    complete(config, tokenizer, info)
+    return make_task(RunSettings.of(config), tokenizer, info)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -56,7 +56,7 @@ def test_every_metric_of_a_validation_states_its_mode(name: str, chosen: Choose)
     module, modes = TrainingModule(task), task.all_metric_modes()
     assert set(module.metric_names("val")) <= set(modes)
     numbers = dict.fromkeys([f"test/{metric}" for metric in modes], 1.0)
-    for score in task.scores(task.architecture, numbers, {}):  # by which a page compares
+    for score in task.comparison_metrics(task.architecture, numbers, {}):  # by which a page compares
         mode = modes.get(score.key.removeprefix("test/"))
         assert mode in (None, "max" if score.higher_is_better else "min")
     for metric_name, metric in module.metrics_of("test").items():  # as torchmetrics states it
@@ -80,7 +80,7 @@ def test_the_mode_is_that_of_the_metric(chosen: Choose) -> None:
     config = chosen("experiment=dates/classification", *given, *own)
     choose_modes(config)
     built = {name: build(config, f"callbacks.{name}") for name in ("checkpoints", "early_stopping", "mine")}
-    assert isinstance(built["checkpoints"], Checkpoints)
+    assert isinstance(built["checkpoints"], CheckpointSaver)
     assert all(isinstance(built[name], EarlyStopping) for name in ("early_stopping", "mine"))
     assert {name: callback.mode for name, callback in built.items()} == {
         "checkpoints": "max", "early_stopping": "min", "mine": "max",

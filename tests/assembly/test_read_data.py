@@ -17,8 +17,13 @@ HEADER = " (no header line? Use data=labelled_text with data.columns)"
         ("classification", "image_files", ["label=label"], "; set data.target=null to ignore it"),
         ("classification", "audio_files", ["label=x", "target=null"], ""),
         ("transcription", "audio_files", [], ""),
-        ("transcription", "audio_files", ["sound=x"], ""),
-        ("classification", "labelled_text", ["text=file", "pair=x"], f"{HEADER}; set data.pair=null to ignore it"),
+        ("transcription", "audio_files", ["audio=x"], ""),
+        (
+            "classification",
+            "labelled_text",
+            ["text=file", "text_pair=x"],
+            f"{HEADER}; set data.text_pair=null to ignore it",
+        ),
         ("classification", "labelled_text", [], HEADER),
     ],
 )

@@ -92,7 +92,7 @@ def check_resuming(
             finish("killed", *overrides)
     assert (tmp_path / "killed" / "checkpoints" / "step-00000004.ckpt").exists()
     resumed = finish("killed", *overrides)
-    assert resumed["updates"] == alone["updates"] == 6
+    assert resumed["steps"] == alone["steps"] == 6
     assert resumed["weights_sha256"] == alone["weights_sha256"]
     assert resumed["metrics"] == alone["metrics"]
 

@@ -21,12 +21,12 @@ from cases import by_day
 from clock import bound
 from command_line import composed
 from triptych.cli import main
-from triptych.cli.completion import SCRIPTS, complete
+from triptych.cli.completion import SCRIPTS, complete_line
 from triptych.cli.help import kept_help
 from triptych.cli.json_schema import make_schema
-from triptych.cli.listing import COLUMNS, KINDS, describe
-from triptych.cli.show import describe as describe_key
-from triptych.config.explain import choices_of, keys_of
+from triptych.cli.listing import COLUMNS, KINDS, describe_choice
+from triptych.cli.show import explain_key as describe_key
+from triptych.config.diagnose import choices_of, keys_of
 
 CONF = Path(__file__).parents[2] / "conf"
 WIDE = {"COLUMNS": "250"}
@@ -66,17 +66,17 @@ for arguments in {commands}:
 class TestList:
     @pytest.mark.parametrize("kind", KINDS)
     def test_everything_is_there_and_says_what_it_is(self, kind: str) -> None:
-        rows = describe(kind, [])
+        rows = describe_choice(kind, [])
         assert sorted(rows) == choices_of(KINDS[kind], [])
         for name, cells in rows.items():
             wanted = [cell for cell, column in zip(cells, COLUMNS[kind], strict=True) if column != "answer"]
             assert all(wanted), name
 
     def test_models_stand_by_family_with_their_architectures_and_sizes(self, chosen: Callable[..., DictConfig]) -> None:
-        rows = describe("models", [])
+        rows = describe_choice("models", [])
         classes = {
             **{"full": "EncoderDecoder", "encoder_only": "EncoderOnly", "decoder_only": "DecoderOnly"},
-            "two_decoders": "TwoDecoders",
+            "dual_decoder": "DualDecoder",
         }
         for name in (name for name in rows if name.endswith("style")):
             assert chosen(f"model={name}").model._target_ == f"triptych.models.{classes[rows[name][0]]}"
@@ -148,7 +148,7 @@ class TestShow:
 
     def test_a_group(self, answer: Any) -> None:
         _, said, _ = answer("show", "block/position", "experiment=sst2/full")
-        assert re.search(r"chosen +relative *\n", said)
+        assert re.search(r"chosen +relative_bias *\n", said)
         assert re.search(r"rotary +Rotates queries and keys", said)
 
     def test_mistakes(self, answer: Any) -> None:
@@ -169,7 +169,7 @@ class TestShow:
 class TestCompletion:
     def test_it_leads_to_every_key_that_hydra_composes(self) -> None:
         for key in keys_of("train", ()):
-            offered = complete(f"triptych train {key}", [])
+            offered = complete_line(f"triptych train {key}", [])
             assert {f"{key}=", f"{key}."} & {*offered}, key
 
     @pytest.mark.parametrize("shell", by_day(SCRIPTS, ["bash"]))

@@ -13,7 +13,7 @@ from command_line import with_parts
 from triptych.assembly.checks import check_before_data
 from triptych.config import (
     ConfigError,
-    Shape,
+    ShapeConfig,
     build,
     check_keys,
     check_type,
@@ -153,14 +153,14 @@ def test_choices_are_said_once() -> None:
 
 
 def test_typed_nodes_refuse_new_keys_and_sizes_below_one() -> None:
-    config = OmegaConf.structured(Shape(num_heads=0))
+    config = OmegaConf.structured(ShapeConfig(num_heads=0))
     with pytest.raises(ConfigError, match="num_heads=0: expected at least 1"):
-        check_keys(config, Shape)
-    config = OmegaConf.structured(Shape)
+        check_keys(config, ShapeConfig)
+    config = OmegaConf.structured(ShapeConfig)
     OmegaConf.set_struct(config, False)
     config._set_item_impl("d_modl", 3)
     with pytest.raises(ConfigError, match=r"d_modl: there is no such key; did you mean d_model\?"):
-        check_keys(config, Shape)
+        check_keys(config, ShapeConfig)
 
 
 SPELLINGS = [spelling for kind in get_args(_PRECISION_INPUT) for spelling in get_args(kind)]
@@ -193,8 +193,8 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
             r"^callbacks\.ema: not supported with optimizer=sched",
         ),
         (
-            ["optimizer=schedule_free_adamw", "callbacks=[default,new_weights_first]"],
-            r"^callbacks\.new_weights_first: not supported with optimizer=schedule_free_adamw",
+            ["optimizer=schedule_free_adamw", "callbacks=[default,freeze_pretrained]"],
+            r"^callbacks\.freeze_pretrained: not supported with optimizer=schedule_free_adamw",
         ),
         (
             ["optimizer=muon", "trainer=fsdp"],
@@ -238,9 +238,9 @@ def test_of_several_texts_one_is_expected() -> None:
     ("overrides", "message"),
     [
         ("experiment=generation/drawn shape.max_length=288", "shape.max_length=288: an image has 288 pixels"),
-        ("experiment=generation/drawn task.steps=289", "task.steps=289: expected 1 to 288"),
+        ("experiment=generation/drawn task.num_inference_steps=289", "task.num_inference_steps=289: expected 1 to 288"),
         ("task=infilling tokenizer.num_sentinels=2", "tokenizer.num_sentinels=2: task=infilling"),
-        ("tokenizer=characters batch.merge_dropout=0.1", "batch.merge_dropout=0.1: this tokenizer has no merges"),
+        ("tokenizer=characters batch.bpe_dropout=0.1", "batch.bpe_dropout=0.1: this tokenizer has no merges"),
     ],
 )
 def test_what_sizes_and_tokenizer_rule_out_needs_no_data(
@@ -252,7 +252,9 @@ def test_what_sizes_and_tokenizer_rule_out_needs_no_data(
 
 def test_sizes_and_tokenizers_that_just_suffice_are_not_ruled_out(chosen: Callable[..., DictConfig]) -> None:
     check_before_data(
-        with_parts(chosen("experiment=generation/drawn", "model=full", "shape.max_length=288", "task.steps=288"))
+        with_parts(
+            chosen("experiment=generation/drawn", "model=full", "shape.max_length=288", "task.num_inference_steps=288")
+        )
     )
     check_before_data(with_parts(chosen("task=infilling", "tokenizer.num_sentinels=3")))
-    check_before_data(with_parts(chosen("tokenizer=bpe", "batch.merge_dropout=0.1")))
+    check_before_data(with_parts(chosen("tokenizer=bpe", "batch.bpe_dropout=0.1")))

@@ -9,14 +9,14 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-import triptych.data.corpora.probes
+import triptych.data.corpora.synthetic
 from cases import values_by_day
 from command_line import composed, with_parts
 from parts import POSITIONS
 from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.compatibility import check_grid
+from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import check_network
 from triptych.cli import runs
 from triptych.config import (
     ARCHITECTURES,
@@ -37,17 +37,17 @@ WRITING = (
     "dates/chat",
     "dates/translation",
     "dates/language_modeling",
-    *(f"probes/{x}" for x in ("copy", "reverse", "sort", "addition")),
+    *(f"synthetic/{x}" for x in ("copy", "reverse", "sort", "addition")),
 )
 REFUSED = {
     *(("encoder_only", experiment) for experiment in WRITING),
-    *(("prefix_decoder", experiment) for experiment in EXPERIMENTS if experiment not in (*WRITING, "dates/denoising")),
+    *(("prefix_lm", experiment) for experiment in EXPERIMENTS if experiment not in (*WRITING, "dates/denoising")),
 }
 
 
 STACKS = ("full", "encoder_only", "decoder_only")
-POSITION_NAMES = ("none", "learned", "sinusoidal", "rotary", "relative", "alibi")
-QUESTIONS = [name for name in EXPERIMENTS if name.startswith(("dates/", "probes/"))]
+POSITION_NAMES = ("none", "learned", "sinusoidal", "rotary", "relative_bias", "alibi")
+QUESTIONS = [name for name in EXPERIMENTS if name.startswith(("dates/", "synthetic/"))]
 FAST = OmegaConf.load(CONF / "debug" / "fast.yaml")
 
 
@@ -67,7 +67,7 @@ def commands_of(experiment: str) -> tuple[str, list[str]]:
     also = re.search(r"also ([^()]+)\)", rest)
     assert ("also" in rest) == (also is not None), experiment
     others = [f"{command} {more}" for more in (" ".join(also[1].split()).split(" or ") if also else ())]
-    assert {*re.findall(r"triptych get (\w+)", rest)} <= {*SETS}, experiment
+    assert {*re.findall(r"triptych download (\w+)", rest)} <= {*SETS}, experiment
     return command, [*others, *re.findall(r"after (triptych train [\w=/]+)", rest)]
 
 
@@ -126,7 +126,7 @@ def test_what_is_expected_of_each_architecture(experiment: str) -> None:
 def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
     config = composed(f"experiment={experiment}", f"model={model}")
     task, probe = target_of(config, "task").name, choice_of(config)
-    assert experiment in ("dates/pairs", f"dates/{task}", f"probes/{probe}", f"probes/{probe}_{task}")
+    assert experiment in ("dates/pairs", f"dates/{task}", f"synthetic/{probe}", f"synthetic/{probe}_{task}")
     if (model, experiment) in REFUSED:
         with pytest.raises(ConfigError, match=f"on model={model}"):
             check_grid(config)
@@ -135,22 +135,22 @@ def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
 
 
 def choice_of(config: DictConfig) -> str:
-    """probes/list_ops is ListOps."""
-    return re.sub("(?<!^)(?=[A-Z])", "_", target_of(config, "data").__name__).lower()
+    """synthetic/list_ops is ListOps."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", target_of(config, "data").__name__.removesuffix("Corpus")).lower()
 
 
 @pytest.mark.parametrize("probe", ["parity", "majority", "brackets"])
 def test_a_probe_with_classes_of_texts_and_of_words_serves_both_tasks(probe: str) -> None:
     for task in ("classification", "tagging"):
-        check_builds(composed(f"data=probes/{probe}", f"task={task}", "model=decoder_only"))
+        check_builds(composed(f"data=synthetic/{probe}", f"task={task}", "model=decoder_only"))
 
 
 def test_every_probe_has_an_experiment() -> None:
-    probes = {f"probes/{name}" for name in options("data/probes")}
-    assert probes == {name for name in EXPERIMENTS if name.startswith("probes/")} - {"probes/reverse_tagging"}
+    probes = {f"synthetic/{name}" for name in options("data/synthetic")}
+    assert probes == {name for name in EXPERIMENTS if name.startswith("synthetic/")} - {"synthetic/reverse_tagging"}
     kinds = {OmegaConf.load(CONF / "data" / f"{name}.yaml")._target_.rpartition(".")[2] for name in probes}
-    assert kinds | {"Probe"} == {
-        kind.__name__ for kind in vars(triptych.data.corpora.probes).values() if isinstance(kind, ABCMeta)
+    assert kinds | {"SyntheticCorpus"} == {
+        kind.__name__ for kind in vars(triptych.data.corpora.synthetic).values() if isinstance(kind, ABCMeta)
     }
 
 
@@ -256,7 +256,11 @@ def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
 )
 def test_block_options_reach_every_stack(model: str, position: str) -> None:
     config = composed(
-        f"model={model}", f"block/position={position}", "block/norm=rms", "block/feed_forward=gated", "shape.d_model=32"
+        f"model={model}",
+        f"block/position={position}",
+        "block/norm=rms_norm",
+        "block/feed_forward=gated_mlp",
+        "shape.d_model=32",
     )
     network = check_network(with_parts(config))
     assert not [m for m in network.modules() if type(m).__name__ == "LayerNorm"]
@@ -287,30 +291,30 @@ def test_one_stack_can_be_overridden() -> None:
         (["task=captioning", "data=digits", "model=full"], "task=captioning: data=digits has no target"),
         (
             ["task=image_text_matching", "data=drawn_digits", "model=encoder_only"],
-            "task=image_text_matching on model=encoder_only: expected model=two_encoders or two_decoders",
+            "task=image_text_matching on model=encoder_only: expected model=dual_encoder or dual_decoder",
         ),
         (
             ["task=image_text_matching", "data=drawn_digits", "model=full"],
             "task=image_text_matching on model=full: texts and images are read apart",
         ),
         (
-            ["task=captioning", "data=drawn_digits", "model=two_decoders"],
-            "task=captioning on model=two_decoders: expected task=image_text_matching",
+            ["task=captioning", "data=drawn_digits", "model=dual_decoder"],
+            "task=captioning on model=dual_decoder: expected task=image_text_matching",
         ),
         (
             ["experiment=matching/drawn", "trainer.accumulate_grad_batches=2"],
             "trainer.accumulate_grad_batches=2: the loss of task=image_text_matching compares all examples",
         ),
         (
-            ["experiment=matching/drawn", "batch.size=1"],
-            "batch.size=1: task=image_text_matching compares the examples of",
+            ["experiment=matching/drawn", "batch.global_size=1"],
+            "batch.global_size=1: task=image_text_matching compares the examples of",
         ),
         (
             ["experiment=generation/drawn", "task.levels=8"],
             "data.levels=4 and task.levels=8 differ: .*expected data.levels=8",
         ),
         (["task=image_generation", "data=dates", "model=full"], "data=dates has no image.* such as data=image_files$"),
-        (["task=transcription", "data=dates", "model=full"], "data=dates has no sound.* such as data=audio_files$"),
+        (["task=transcription", "data=dates", "model=full"], "data=dates has no audio.* such as data=audio_files$"),
         (
             ["task=translation", "data=drawn_digits", "model=full"],
             "task=translation: data=drawn_digits has no text, but image, target, label",
@@ -327,7 +331,7 @@ def test_refused_cells_say_why(overrides: list[str], message: str) -> None:
         check_grid(composed(*overrides))
 
 
-@pytest.mark.parametrize("model", ["full", "prefix_decoder"])
+@pytest.mark.parametrize("model", ["full", "prefix_lm"])
 def test_parts_are_not_chosen_for_what_cannot_do_the_task(model: str) -> None:
     with pytest.raises(ConfigError, match=f"task=image_text_matching on model={model}: "):
         choose_parts(composed("task=image_text_matching", "data=drawn_digits", f"model={model}"))

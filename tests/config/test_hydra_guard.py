@@ -28,7 +28,7 @@ VALUES = [
     "++optimizer.lr=1",
     "shape.d_model=${shape.d_ff}",
     "block.attention.dropout=0.25",
-    "~batch.size",
+    "~batch.global_size",
     "++data.extra={a: [1, 2]}",
     "+data.extra.b=null",
     "trainer={max_steps: 7}",

@@ -11,10 +11,10 @@ from cases import by_day
 from command_line import composed, with_parts
 from commands import run
 from triptych.assembly.choose_parts import choose_parts
-from triptych.assembly.network import check_network
+from triptych.assembly.make_task import check_network
 from triptych.config import PARTS, ConfigError, check, target_of
-from triptych.config.explain import choices_of
-from triptych.nn import Learned, Position, Rotary, Sizes, Stack
+from triptych.config.diagnose import choices_of
+from triptych.nn import LearnedPositions, Position, Rotary, Sizes, Stack
 
 FILES = sorted((Path(__file__).parents[2] / "conf" / "block").glob("*/*.yaml"))
 PARTS_OF_THEIR_OWN = [file for file in FILES if "defaults" not in OmegaConf.load(file)]  # a family's begin with one
@@ -46,14 +46,22 @@ def test_the_last_word_has_the_command_line_then_the_experiment_then_the_family(
     def position(*overrides: str) -> str:
         return str(composed(*overrides).block.position._target_).rpartition(".")[2]
 
-    assert position("model=bart/style") == "Learned"
-    assert position("model=bart/style", "experiment=sst2/full") == "Relative"
+    assert position("model=bart/style") == "LearnedPositions"
+    assert position("model=bart/style", "experiment=sst2/full") == "RelativeBias"
     assert position("model=bart/style", "experiment=sst2/full", "block/position=rotary") == "Rotary"
 
 
 def test_no_option_of_a_family_outlives_its_part() -> None:
     config = composed("model=bart/style", "block/position=rotary")
-    assert set(config.block.position) == {"_target_", "_partial_", "theta", "local_theta", "share", "scaling", "cross"}
+    assert set(config.block.position) == {
+        "_target_",
+        "_partial_",
+        "theta",
+        "local_theta",
+        "partial_rotary_factor",
+        "scaling",
+        "rotate_cross_attention",
+    }
     assert composed("model=bart/style").block.position.first == 2
 
 
@@ -63,7 +71,7 @@ def test_one_stack_alone_has_another_part() -> None:
         with_parts(composed("block/position=learned", f"{one}=rotary", "model.decoder.position.theta=5"))
     )
     encoder, decoder = (stack.position for stack in network.stacks)
-    assert isinstance(encoder, Learned)
+    assert isinstance(encoder, LearnedPositions)
     assert isinstance(decoder, Rotary)
     assert decoder.theta == 5.0
 
@@ -75,7 +83,7 @@ def test_stacks_do_not_share_what_is_trained() -> None:
 
 
 def test_the_parts_of_a_run_are_said_in_full() -> None:
-    config = composed("block/norm=rms", "block.norm.eps=1e-3")
+    config = composed("block/norm=rms_norm", "block.norm.eps=1e-3")
     choose_parts(config)
     for stack in (config.model.encoder, config.model.decoder):
         assert stack.norm == config.block.norm
@@ -98,7 +106,7 @@ def test_a_stack_takes_parts_from_python_too() -> None:
 def test_help_lists_parts_and_options(tmp_path: Path) -> None:
     lines = run("train", "--help", cwd=tmp_path).stdout.splitlines()
     (line,) = [line for line in lines if line.split()[:1] == ["block/position"]]
-    assert "rotary (theta, local_theta, share, scaling, cross)" in line
+    assert "rotary (theta, local_theta, partial_rotary_factor, scaling, " in line
     assert "none," in line
     assert "bart" not in line
 
@@ -114,11 +122,11 @@ class Untidy(Position):
     ("overrides", "answer"),
     [
         (
-            ["block/norm=rms", "block.norm._target_=triptych.nn.GatedFeedForward", "~block.norm.eps"],
+            ["block/norm=rms_norm", "block.norm._target_=triptych.nn.GatedFeedForward", "~block.norm.eps"],
             "takes Sizes first",
         ),
         (["block/position=none", "block.position._target_=triptych.nn.PreNorm"], "expected a Position"),
-        (["block/residual=pre", "block.residual._target_=triptych.nn.FeedForward"], "expected a Residual"),
+        (["block/residual=pre_norm", "block.residual._target_=triptych.nn.FeedForward"], "expected a Residual"),
         (
             ["block/position=none", "block.position._target_=test_parts.Untidy", "+block.position.steepest=4"],
             "keyword-only",
@@ -137,7 +145,7 @@ def test_a_class_that_is_no_such_part_is_named(
 
 @pytest.mark.parametrize(
     "model",
-    by_day(["full", "encoder_only", "decoder_only", "prefix_decoder", "two_encoders"], ["full", "two_encoders"]),
+    by_day(["full", "encoder_only", "decoder_only", "prefix_lm", "dual_encoder"], ["full", "dual_encoder"]),
 )
 def test_a_head_pools_where_the_task_has_one_output_for_a_text(model: str) -> None:
     """Of every task that the architecture can do: with the other kind of pool it is refused, with its own it is not."""
@@ -148,19 +156,21 @@ def test_a_head_pools_where_the_task_has_one_output_for_a_text(model: str) -> No
             task.check_architecture(target_of(config, "model").architecture, config.task)
         except ValueError:
             continue
-        if task.has_two_towers != (model == "two_encoders"):
+        if task.is_dual_encoder != (model == "dual_encoder"):
             continue
-        own = task.pools[target_of(config, "model").architecture]
+        own = task.pooling[target_of(config, "model").architecture]
         for pool in ("none", "first", "mean"):
             changed = config.copy()
-            changed.model.head.pool = pool
+            changed.model.head.pooling = pool
             if (pool == "none") == (own == "none"):
                 choose_parts(changed)
             else:
-                with pytest.raises(ConfigError, match=rf"^model\.head\.pool={pool}: task={name} has outputs for each"):
+                with pytest.raises(
+                    ConfigError, match=rf"^model\.head\.pooling={pool}: task={name} has outputs for each"
+                ):
                     choose_parts(changed)
 
 
 def test_a_head_that_pools_is_refused_where_it_was_chosen() -> None:
-    with pytest.raises(ConfigError, match=r"^heads\.tokens\.pool=mean: .*; expected none, or null$"):
+    with pytest.raises(ConfigError, match=r"^heads\.tokens\.pooling=mean: .*; expected none, or null$"):
         check_network(with_parts(composed("head@heads.tokens=modernbert-mean")))

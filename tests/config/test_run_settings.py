@@ -12,17 +12,22 @@ from command_line import composed, with_parts
 from triptych.assembly.choose_parts import complete_config
 from triptych.config import build
 from triptych.config.run_settings import RunSettings
-from triptych.data import CorpusFacts
+from triptych.data import CorpusInfo
 
-OVERRIDES = ("batch.size=6", "trainer.accumulate_grad_batches=2", "batch.too_long=truncate", "trainer.precision=64")
+OVERRIDES = (
+    "batch.global_size=6",
+    "trainer.accumulate_grad_batches=2",
+    "batch.too_long=truncate",
+    "trainer.precision=64",
+)
 
 
 def test_fields_are_those_of_the_configuration() -> None:
     config = with_parts(composed(*tiny.dates("classification_encoder_only"), *OVERRIDES))
-    complete_config(config, 9, CorpusFacts(labels=("a", "b")))
+    complete_config(config, 9, CorpusInfo(labels=("a", "b")))
     settings = RunSettings.of(config)
     assert (settings.seed, settings.run_dir, settings.vocab_size) == (config.seed, Path("unused"), 9)
-    assert (settings.loader.size, settings.trainer.accumulate_grad_batches) == (6, 2)
+    assert (settings.loader.global_size, settings.trainer.accumulate_grad_batches) == (6, 2)
     assert (settings.encoding.too_long, settings.encoding.task["_target_"]) == ("truncate", config.task._target_)
     assert settings.trainer.precision == "64"  # as Lightning takes it
     assert settings.learning_rate == config.optimizer.lr

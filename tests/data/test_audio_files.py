@@ -9,7 +9,7 @@ import soundfile
 from scipy.io import wavfile  # type: ignore[import-untyped]
 
 from triptych import predict
-from triptych.data import AudioFiles, Sound
+from triptych.data import Audio, AudioFiles
 from triptych.report.playground import Playground
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 def corpus(folder: Path, **options: Any) -> AudioFiles:
     settings: dict[str, Any] = {
-        "train": "table.tsv", "validation": None, "test": 0.34, "sound": "file", "target": "text", "label": "speaker",
+        "train": "table.tsv", "validation": None, "test": 0.34, "audio": "file", "target": "text", "label": "speaker",
         "speaker": None,
         "split_seed": 1,
     }  # fmt: skip
@@ -35,15 +35,15 @@ def corpus(folder: Path, **options: Any) -> AudioFiles:
 def test_sounds_with_texts_and_classes(folder: Path) -> None:
     splits = corpus(folder).splits()
     assert (len(splits.train), len(splits.test)) == (4, 2)
-    assert corpus(folder).facts.labels == ("a", "b")
+    assert corpus(folder).info.labels == ("a", "b")
     for example in (*splits.train, *splits.test):
         number = int(Path(example.text).stem)
         assert example.target == ["one", "two", "three"][number % 3]
         assert example.label == "ab"[number % 2]
-        assert example.sound is not None
+        assert example.audio is not None
         samples, rate = soundfile.read(folder / example.text)
-        assert example.sound.rate == rate
-        np.testing.assert_allclose(example.sound.samples, samples, atol=1e-4)
+        assert example.audio.rate == rate
+        np.testing.assert_allclose(example.audio.samples, samples, atol=1e-4)
 
 
 def test_mistakes(folder: Path) -> None:
@@ -60,10 +60,10 @@ def test_mistakes(folder: Path) -> None:
 def test_who_speaks(folder: Path) -> None:
     splits = corpus(folder, speaker="speaker", label=None).splits()
     for example in (*splits.train, *splits.test):
-        assert example.sound is not None
-        assert example.sound.speaker == "ab"[int(Path(example.text).stem) % 2]
-        assert example.sound.resampled(4000).speaker == example.sound.speaker
-    assert corpus(folder).splits().train[0].sound != corpus(folder, speaker="speaker").splits().train[0].sound
+        assert example.audio is not None
+        assert example.audio.speaker == "ab"[int(Path(example.text).stem) % 2]
+        assert example.audio.resampled(4000).speaker == example.audio.speaker
+    assert corpus(folder).splits().train[0].audio != corpus(folder, speaker="speaker").splits().train[0].audio
     with pytest.raises(ValueError, match=r"no column who \(data\.speaker=who\)"):
         corpus(folder, speaker="who").splits()
 
@@ -90,6 +90,6 @@ def test_predict_and_the_playground_read_float_files_too(folder: Path) -> None:
     playground = Playground([], folder)
     for sound in (
         predict.sounds([str(path)], "-", have_speakers=False)[0],
-        playground.files[playground.keep_sound(path.read_bytes())],
+        playground.files[playground.keep_audio(path.read_bytes())],
     ):
-        assert sound == Sound(8000, samples.astype("<i2").tobytes())
+        assert sound == Audio(8000, samples.astype("<i2").tobytes())

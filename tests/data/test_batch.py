@@ -8,25 +8,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data import IGNORE, Encoded, EncodedList, Example, collate, pad
-from triptych.data.batches.batch import nothing
+from triptych.data import IGNORE_INDEX, EncodedExample, EncodedListDataset, Example, collate, pad
+from triptych.data.batches.batch import empty_batch
 from triptych.data.tokenizers.tokenizer import PAD
 
 rows = st.lists(st.lists(st.integers(6, 99), max_size=7), min_size=1, max_size=5)
 
 
-def encoded(tokens: list[int], labels: list[int], source: list[int] | None = None, **options: Any) -> Encoded:
-    return Encoded(np.array(tokens), np.array(labels), None if source is None else np.array(source), **options)
+def encoded(tokens: list[int], labels: list[int], source: list[int] | None = None, **options: Any) -> EncodedExample:
+    return EncodedExample(np.array(tokens), np.array(labels), None if source is None else np.array(source), **options)
 
 
 PAIRS = [
-    encoded([1, 7, 8], [IGNORE, 8, 2], [1, 9, 2], example=Example("a")),
+    encoded([1, 7, 8], [IGNORE_INDEX, 8, 2], [1, 9, 2], example=Example("a")),
     encoded([1, 7], [7, 2], [1, 9, 9, 9, 2], prefix=1),
 ]
 
 
 @pytest.mark.parametrize("left", [False, True])
-@given(rows=rows, value=st.sampled_from([PAD, IGNORE]))
+@given(rows=rows, value=st.sampled_from([PAD, IGNORE_INDEX]))
 def test_pad(rows: list[list[int]], value: int, left: bool) -> None:
     matrix, mask = pad(rows, value, left=left)
     longest = max(map(len, rows))
@@ -39,9 +39,9 @@ def test_pad(rows: list[list[int]], value: int, left: bool) -> None:
 
 def test_collate() -> None:
     batch = collate(PAIRS)
-    assert batch.tokens.tolist() == [[1, 7, 8], [1, 7, PAD]]
+    assert batch.inputs.tolist() == [[1, 7, 8], [1, 7, PAD]]
     assert batch.mask.tolist() == [[True, True, True], [True, True, False]]
-    assert batch.labels.tolist() == [[IGNORE, 8, 2], [7, 2, IGNORE]]
+    assert batch.labels.tolist() == [[IGNORE_INDEX, 8, 2], [7, 2, IGNORE_INDEX]]
     assert batch.scored.tolist() == [1, 2, 3, 4]
     assert batch.source is not None
     assert batch.source_mask is not None
@@ -53,10 +53,10 @@ def test_collate() -> None:
 
 def test_a_batch_counts() -> None:
     batch = collate(PAIRS)
-    assert batch.num_real == 3 + 3 + 2 + 5
-    assert batch.num_slots == 2 * 3 + 2 * 5
-    assert batch.normalizer == 2 + 2
-    assert collate(PAIRS, normalizer=17).normalizer == 17
+    assert batch.num_nonpadding == 3 + 3 + 2 + 5
+    assert batch.num_with_padding == 2 * 3 + 2 * 5
+    assert batch.num_labels_in_step == 2 + 2
+    assert collate(PAIRS, num_labels_in_step=17).num_labels_in_step == 17
 
 
 def test_without_a_source() -> None:
@@ -64,38 +64,38 @@ def test_without_a_source() -> None:
     batch = collate([encoded([1, 7, 8, 2], [3]), encoded([1, 2], [0])])
     assert batch.source is batch.source_mask is None
     assert batch.labels.tolist() == [[3], [0]]
-    assert (batch.num_real, batch.num_slots, batch.normalizer) == (6, 8, 2)
+    assert (batch.num_nonpadding, batch.num_with_padding, batch.num_labels_in_step) == (6, 8, 2)
 
 
 def test_packed() -> None:
     batch = collate(PAIRS, packed=True)
-    assert batch.tokens.tolist() == [[1, 7, 8, 1, 7]]
-    assert batch.labels.tolist() == [[IGNORE, 8, 2, 7, 2]]
+    assert batch.inputs.tolist() == [[1, 7, 8, 1, 7]]
+    assert batch.labels.tolist() == [[IGNORE_INDEX, 8, 2, 7, 2]]
     assert batch.source is not None
     assert batch.source.tolist() == [[1, 9, 2, 1, 9, 9, 9, 2]]
     assert (batch.lengths, batch.source_lengths) == ([3, 2], [3, 5])
-    assert batch.num_real == batch.num_slots == 13
+    assert batch.num_nonpadding == batch.num_with_padding == 13
     of_texts = collate([encoded([1, 7, 8, 2], [3]), encoded([1, 2], [0])], packed=True)
-    assert of_texts.tokens.tolist() == [[1, 7, 8, 2, 1, 2]]
+    assert of_texts.inputs.tolist() == [[1, 7, 8, 2, 1, 2]]
     assert of_texts.labels.tolist() == [[3], [0]]
     assert (of_texts.lengths, of_texts.source_lengths) == ([4, 2], None)
 
 
 def test_images_are_not_packed() -> None:
-    images = [Encoded(np.zeros((1, 2, 2), dtype=np.float32), np.array([n])) for n in range(3)]
+    images = [EncodedExample(np.zeros((1, 2, 2), dtype=np.float32), np.array([n])) for n in range(3)]
     batch = collate(images, packed=True)
     assert batch.lengths is None
-    assert (batch.tokens.shape, batch.num_slots) == ((3, 1, 2, 2), 3)
+    assert (batch.inputs.shape, batch.num_with_padding) == ((3, 1, 2, 2), 3)
 
 
 def test_a_batch_of_nothing_is_read_and_not_scored() -> None:
-    batch = nothing(PAIRS[0], 17)
-    assert (batch.tokens.tolist(), batch.labels.tolist()) == ([[1, 7, 8]], [[IGNORE] * 3])
-    assert (batch.examples, batch.num_real, batch.normalizer) == ([], 0, 17)
+    batch = empty_batch(PAIRS[0], 17)
+    assert (batch.inputs.tolist(), batch.labels.tolist()) == ([[1, 7, 8]], [[IGNORE_INDEX] * 3])
+    assert (batch.examples, batch.num_nonpadding, batch.num_labels_in_step) == ([], 0, 17)
 
 
 def test_an_encoded_list_knows_its_sizes() -> None:
-    items = EncodedList(PAIRS)
+    items = EncodedListDataset(PAIRS)
     assert items.sizes.tolist() == [6, 7]
     assert items.num_scored.tolist() == [2, 2]
     assert items[1] is PAIRS[1]
@@ -106,9 +106,9 @@ def test_to_moves_every_tensor(with_source: bool) -> None:
     batch = collate(PAIRS if with_source else [encoded([1, 2], [3])])
     moved = batch.to(torch.device("meta"))
     assert moved.source is not None if with_source else moved.source is None
-    for name in ("tokens", "mask", "labels", "prefix", *(("source", "source_mask") if with_source else ())):
+    for name in ("inputs", "mask", "labels", "prefix", *(("source", "source_mask") if with_source else ())):
         before, after = getattr(batch, name), getattr(moved, name)
         assert after.is_meta
         assert (after.shape, after.dtype) == (before.shape, before.dtype)
-    for name in ("normalizer", "examples", "num_real", "num_slots"):
+    for name in ("num_labels_in_step", "examples", "num_nonpadding", "num_with_padding"):
         assert getattr(moved, name) == getattr(batch, name)

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from triptych.data import Conversations, Hub, Message
-from triptych.data.corpora.kept import KeptExamples
+from triptych.data.corpora.example_cache import CachedExamples
 from triptych.data.example import conversation, each_answer
 
 ROLES = ("user", "assistant")
@@ -47,7 +47,7 @@ def test_parquet_and_data_sets_of_the_hub(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"train": "talks.parquet", "validation": None, "test": 0.5, "split_seed": 1}
     splits = Conversations(dir=str(tmp_path), messages="talk", **settings).splits()
     DatasetDict(train=Dataset.from_dict({"talk": TALKS[:2]})).save_to_disk(str(tmp_path / "set"))
-    columns = ("target", "label", "pair", "score", "words", "tags", "answers")
+    columns = ("target", "label", "text_pair", "score", "words", "tags", "answers")
     hub = Hub(
         name=str(tmp_path / "set"), config=None, split_names=["train", "train", "train"], streaming=False, limit=None,
         text="text", **dict.fromkeys(columns), split_seed=1, messages="talk",
@@ -63,7 +63,7 @@ def test_what_was_made_is_kept_as_it_is() -> None:
         [Message("user", "é"), Message("assistant", "b"), Message("user", "c"), Message("assistant", "d")]
     )
     examples = [talk, *each_answer(talk)]
-    kept = KeptExamples(*KeptExamples.write(examples), key="k")
+    kept = CachedExamples(*CachedExamples.write(examples), key="k")
     assert list(kept) == examples
     assert [example.difficulty for example in kept] == [example.difficulty for example in examples]
 

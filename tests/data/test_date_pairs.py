@@ -41,14 +41,14 @@ class TestPairs:
         written, corpus = dates_by_text(), DatePairs(**SETTINGS)
         examples = [*corpus.splits().train, *corpus.splits().test]
         for example in examples:
-            pairs = list(product(written[example.text], written[example.pair or ""]))
+            pairs = list(product(written[example.text], written[example.text_pair or ""]))
             assert example.score in [1 - abs(a - b) / 364 for a, b in pairs]
             assert example.label in [("different", "same")[a == b] for a, b in pairs]
             assert (example.score == 1) == (example.label == "same")
         share = fmean(example.label == "same" for example in examples)
         assert 0.42 < share < 0.58  # 360 draws, one half each
         assert corpus.splits() == DatePairs(**SETTINGS).splits()
-        assert corpus.facts.labels == ("different", "same")
+        assert corpus.info.labels == ("different", "same")
 
     def test_the_optimum(self) -> None:
         written, corpus = dates_by_text(), DatePairs(**SETTINGS)
@@ -56,7 +56,7 @@ class TestPairs:
         accuracies, variances = [], []
         for example in examples:
             probabilities: Counter[tuple[int, int]] = Counter()
-            for a, b in product(written[example.text], written[example.pair or ""]):
+            for a, b in product(written[example.text], written[example.text_pair or ""]):
                 probabilities[a, b] += Fraction(1, 2 * 365 * 365) + (Fraction(1, 2 * 365) if a == b else 0)  # type: ignore[assignment]
             whole = sum(probabilities.values())
             same = sum(p for (a, b), p in probabilities.items() if a == b) / whole
@@ -93,7 +93,7 @@ class TestQuestions:
         corpus = DateQuestions(**SETTINGS)
         shares, seen = [], Counter[int]()
         for example in corpus.splits().test:
-            text = example.pair or ""
+            text = example.text_pair or ""
             answers = {(answer.start, answer.start + len(answer.text)) for answer in example.answers or ()}
             possible = [way.get(example.text) for way in ways[text]]
             assert answers in [set() if place is None else {place} for place in possible]

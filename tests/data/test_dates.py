@@ -20,7 +20,7 @@ from babel.localedata import locale_identifiers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.dates import FIELDS, LANGUAGES, STYLES, Dates
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
@@ -193,8 +193,8 @@ def test_labels_keep_the_order() -> None:
     dates = corpus(languages=["zh", "de", "en"])
     assert dates.labels == ["zh", "de", "en"]
     assert dates.tag_labels == ["day", "month", "year", "weekday", "other"]
-    expected = CorpusFacts(labels=("zh", "de", "en"), tag_labels=tuple(dates.tag_labels), words_are_characters=True)
-    assert dates.facts == expected
+    expected = CorpusInfo(labels=("zh", "de", "en"), tag_labels=tuple(dates.tag_labels), words_are_characters=True)
+    assert dates.info == expected
 
 
 def test_splits_deal_all_dates_once() -> None:

@@ -141,7 +141,7 @@ def test_splits() -> None:
     assert corpus(num_train=7).splits().train == splits.train[:7]
     assert corpus(seed=2).splits().train != splits.train
     single = corpus(max_digits=1)
-    assert single.facts.labels == tuple("0123456789")
+    assert single.info.labels == tuple("0123456789")
     for example in single.splits().train:
         assert any(WORDS[code].split()[int(example.label or "")] == example.target for code in WORDS)
     assert corpus().optimum("tagging", "", splits.test) == corpus().optimum("classification", "", splits.test) == {}

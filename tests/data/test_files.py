@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from triptych.data import Example, Splits
 from triptych.data.readers import files
-from triptych.data.readers.files import check_shares, decoded, find, lines_of, read_lines, read_text
+from triptych.data.readers.files import check_split_shares, decoded, lines_of, read_lines, read_text, resolve_file
 from triptych.data.splits import make_splits
 
 SEPARATORS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines, but for the line feed
@@ -197,11 +197,11 @@ class TestFind:
         (tmp_path / "sub").mkdir()
         for name in ("a.txt", "sub/b.txt"):
             (tmp_path / name).write_text("x")
-            assert find(str(tmp_path), "data.train", name) == tmp_path / name
+            assert resolve_file(str(tmp_path), "data.train", name) == tmp_path / name
 
     def test_names_the_missing_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"data\.dir={tmp_path}/no: no such folder \({tmp_path}/no\)"):
-            find(f"{tmp_path}/no", "data.train", "a.txt")
+            resolve_file(f"{tmp_path}/no", "data.train", "a.txt")
 
     @pytest.mark.parametrize(
         ("name", "message"),
@@ -211,7 +211,7 @@ class TestFind:
         (tmp_path / "sub").mkdir()
         (tmp_path / "train.txt").write_text("x")
         with pytest.raises(ValueError, match=rf"^data\.test={name}: no such file in data\.dir=\S+{message}"):
-            find(str(tmp_path), "data.test", name)
+            resolve_file(str(tmp_path), "data.test", name)
 
 
 NAN = float("nan")
@@ -224,13 +224,13 @@ NAN = float("nan")
 def test_refuses_shares_that_leave_nothing(validation: float | str, test: float) -> None:
     given = "" if isinstance(validation, str) else rf"data\.validation={validation} and "
     with pytest.raises(ValueError, match=rf"^{given}data\.test={test}: expected fractions above 0"):
-        check_shares(validation=validation, test=test)
+        check_split_shares(validation=validation, test=test)
 
 
 def test_takes_shares_and_files() -> None:
-    check_shares(validation=0.5, test=0.49)
-    check_shares(validation="file", test=0.99)
-    check_shares(validation=["a", "b"], test="file")
+    check_split_shares(validation=0.5, test=0.49)
+    check_split_shares(validation="file", test=0.99)
+    check_split_shares(validation=["a", "b"], test="file")
 
 
 def reader(size: int) -> Callable[[str], list[Example]]:

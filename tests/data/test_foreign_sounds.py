@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from scipy.io import wavfile
 
-from triptych.data import read_sound
+from triptych.data import read_audio
 
 RATE = 8000
 TONE = 0.6 * np.sin(np.arange(2000) * 0.3)
@@ -29,7 +29,7 @@ def test_formats_without_losses(kind: str) -> None:
             file = BytesIO()
             both = np.stack([TONE, 0.5 * TONE][:channels], axis=1)
             soundfile.write(file, both, RATE, subtype=width, format=kind)
-            sound, done = read_sound(Path(f"x.{kind}"), file.getvalue())
+            sound, done = read_audio(Path(f"x.{kind}"), file.getvalue())
             assert (sound.rate, done) == (RATE, ()), width
             np.testing.assert_allclose(sound.samples, both.mean(1), atol=2 * WIDTHS[width], err_msg=width)
 
@@ -38,7 +38,7 @@ def test_formats_without_losses(kind: str) -> None:
 def test_formats_with_losses_keep_pitch_and_loudness(kind: str, width: str) -> None:
     file = BytesIO()
     soundfile.write(file, TONE, RATE, subtype=width, format=kind)
-    sound, _ = read_sound(Path(f"x.{kind}"), file.getvalue())
+    sound, _ = read_audio(Path(f"x.{kind}"), file.getvalue())
     found = sound.samples[: len(TONE)]
     assert abs(np.abs(np.fft.rfft(found, 2000)).argmax() - np.abs(np.fft.rfft(TONE)).argmax()) <= 1
     assert np.square(found).mean() == pytest.approx(np.square(TONE).mean(), rel=0.1)
@@ -51,6 +51,6 @@ def test_widths_by_scipy(kind: str) -> None:
     samples = (TONE * scale + (128 if kind == "u1" else 0)).astype(kind)
     file = BytesIO()
     wavfile.write(file, RATE, samples)
-    sound, done = read_sound(Path("x.wav"), file.getvalue())
+    sound, done = read_audio(Path("x.wav"), file.getvalue())
     assert (sound.rate, done) == (RATE, ())
     np.testing.assert_allclose(sound.samples, TONE, atol=2**-6 if kind == "u1" else 2**-13)

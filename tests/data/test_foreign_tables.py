@@ -15,7 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List, Value
 
-from triptych.data import Answer, Conversations, Example, Hub, LabelledText, PlainText, QuestionAnswering, TaggedText
+from triptych.data import (
+    AnswerSpan,
+    Conversations,
+    Example,
+    Hub,
+    LabelledText,
+    PlainText,
+    QuestionAnsweringCorpus,
+    TaggedText,
+)
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import table_rows
 
@@ -176,7 +185,7 @@ class TestHub:
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets")
 
     def corpus(self, folder: Path, **options: Any) -> Hub:
-        columns = dict.fromkeys(("text", "target", "label", "pair", "score", "words", "tags", "answers"))
+        columns = dict.fromkeys(("text", "target", "label", "text_pair", "score", "words", "tags", "answers"))
         given = {"config": None, "split_names": ["train", "train", "train"], "streaming": False, "limit": None}
         return Hub(**{"name": str(folder), "split_seed": 1} | columns | given | options)
 
@@ -231,11 +240,11 @@ def test_questions_and_conversations_by_datasets(tmp_path: Path) -> None:
         getattr(asked, write)(tmp_path / f"qa.{kind}")
         getattr(talks, write)(tmp_path / f"talks.{kind}")
         name = f"qa.{kind}"
-        questions = QuestionAnswering(
-            dir=str(tmp_path), train=name, validation=name, test=name, text="question", pair="context",
+        questions = QuestionAnsweringCorpus(
+            dir=str(tmp_path), train=name, validation=name, test=name, text="question", text_pair="context",
             answers="answers", split_seed=1,
         )  # fmt: skip
-        assert [e.answers for e in questions.splits().test] == [(Answer("b", 2),), ()]
+        assert [e.answers for e in questions.splits().test] == [(AnswerSpan("b", 2),), ()]
         said = Conversations(
             dir=str(tmp_path), train=f"talks.{kind}", validation=0.2, test=0.2, messages="messages", split_seed=1
         )

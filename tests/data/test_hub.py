@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import soundfile
-from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
+from datasets import Audio as Sounds
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
 from datasets import Image as Pictures
 from PIL import Image as Pillow
 from scipy.io import wavfile  # type: ignore[import-untyped]
 
-from triptych.data import Answer, Example, Hub, HubAudio, HubImages, Sound, read_image, read_sound
-from triptych.data.sound import as_wav
+from triptych.data import AnswerSpan, Audio, Example, Hub, HubAudio, HubImages, read_audio, read_image
+from triptych.data.audio import audio_to_wav
 
 SPLITS = ("train", "validation", "test")
 
@@ -29,7 +30,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def corpus(folder: Path | str, **options: Any) -> Hub:
-    columns = dict.fromkeys(("text", "target", "label", "pair", "score", "words", "tags", "answers"))
+    columns = dict.fromkeys(("text", "target", "label", "text_pair", "score", "words", "tags", "answers"))
     given = {"config": None, "split_names": list(SPLITS), "streaming": False, "limit": None, "split_seed": 1}
     return Hub(**{"name": str(folder)} | columns | given | options)
 
@@ -67,8 +68,8 @@ READ: dict[str, tuple[dict[str, list[Any]], Features | None, dict[str, str], Exa
     "a pair and its score": (
         {"s1": ["a"], "s2": ["b"], "label": [3.5]},
         None,
-        {"text": "s1", "pair": "s2", "score": "label"},
-        Example("a", pair="b", score=3.5),
+        {"text": "s1", "text_pair": "s2", "score": "label"},
+        Example("a", text_pair="b", score=3.5),
     ),
     "two columns of translation": (
         {"en": ["a"], "de": ["b"]},
@@ -91,8 +92,8 @@ READ: dict[str, tuple[dict[str, list[Any]], Features | None, dict[str, str], Exa
     "answers": (
         {"question": ["q?"], "context": ["a b c"], "answers": [ANSWERS]},
         None,
-        {"text": "question", "pair": "context", "answers": "answers"},
-        Example("q?", pair="a b c", answers=(Answer("b", 2), Answer("b c", 2))),
+        {"text": "question", "text_pair": "context", "answers": "answers"},
+        Example("q?", text_pair="a b c", answers=(AnswerSpan("b", 2), AnswerSpan("b c", 2))),
     ),
 }
 
@@ -103,8 +104,8 @@ def test_columns_of_every_task_are_read(tmp_path: Path, case: str) -> None:
     data = corpus(saved(tmp_path, columns, features), **names)
     assert (*data.splits().train, *data.splits().test) == (example, example)
     assert data.splits().test[0].where == f"{tmp_path}/saved/test, row 1"
-    assert data.facts.labels == ((example.label,) if example.label else ())
-    assert data.facts.tag_labels == tuple(sorted(set(example.tags or ())))
+    assert data.info.labels == ((example.label,) if example.label else ())
+    assert data.info.tag_labels == tuple(sorted(set(example.tags or ())))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -252,11 +253,11 @@ class TestSounds:
         for i, file in enumerate(files):
             soundfile.write(file, 0.3 * np.sin(np.arange(2000) * 0.1 * (i + 1)), 8000)
         columns = {"audio": files, "said": [f"word {i}" for i in range(4)], "kind": [*"abab"]}
-        return Dataset.from_dict(columns).cast_column("audio", Audio())
+        return Dataset.from_dict(columns).cast_column("audio", Sounds())
 
     def corpus(self, name: Path, **options: Any) -> HubAudio:
         settings: dict[str, Any] = {
-            "config": None, "split_names": ["train", 0.25, 0.25], "streaming": False, "limit": None, "sound": "audio",
+            "config": None, "split_names": ["train", 0.25, 0.25], "streaming": False, "limit": None, "audio": "audio",
             "target": "said", "label": "kind", "speaker": None, "split_seed": 1,
         }  # fmt: skip
         return HubAudio(name=str(name), **settings | options)
@@ -264,7 +265,7 @@ class TestSounds:
     def test_files_beside_their_table_are_read_by_another_corpus(self, tmp_path: Path) -> None:
         """datasets would ask for a library that this one does not need."""
         (tmp_path / "train").mkdir()
-        (tmp_path / "train" / "a.wav").write_bytes(as_wav(Sound.of([0.0, 0.5], 8000)))
+        (tmp_path / "train" / "a.wav").write_bytes(audio_to_wav(Audio.of([0.0, 0.5], 8000)))
         (tmp_path / "train" / "metadata.csv").write_text("file_name,said\na.wav,word\n")
         with pytest.raises(ValueError, match="audio files are only supported in Parquet; use data=audio_files"):
             self.corpus(tmp_path, label=None).splits()
@@ -272,18 +273,18 @@ class TestSounds:
     def test_what_was_saved_and_tables(self, clips: Dataset, tmp_path: Path) -> None:
         DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))
         (tmp_path / "paths").mkdir()
-        paths = clips.cast_column("audio", Audio(decode=False))
+        paths = clips.cast_column("audio", Sounds(decode=False))
         rows = [{**row, "audio": row["audio"]["path"]} for row in paths]
         (tmp_path / "paths" / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         for name in ("saved", "paths"):
             found = self.corpus(tmp_path / name)
             splits = found.splits()
-            assert found.facts.labels == ("a", "b")
+            assert found.info.labels == ("a", "b")
             assert (len(splits.train), len(splits.validation), len(splits.test)) == (2, 1, 1)
             for example in (*splits.train, *splits.validation, *splits.test):
                 number = int(Path(example.text).stem)
                 assert (example.target, example.label) == (f"word {number}", "abab"[number])
-                assert example.sound == read_sound(tmp_path / f"{number}.flac")[0]
+                assert example.audio == read_audio(tmp_path / f"{number}.flac")[0]
 
     def test_floats_in_the_range_of_integers(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """Whose bytes stand in the table."""
@@ -295,17 +296,17 @@ class TestSounds:
             columns["audio"].append({"bytes": file.getvalue(), "path": None})
         DatasetDict(train=Dataset.from_dict(columns)).save_to_disk(str(tmp_path / "saved"))
         first, second = self.corpus(tmp_path / "saved", split_names=["train", "train", "train"]).splits().train
-        assert first.sound == second.sound == Sound(8000, samples.astype("<i2").tobytes())
+        assert first.audio == second.audio == Audio(8000, samples.astype("<i2").tobytes())
         assert "2 audio clips of train: 1 rescaled" in caplog.records[0].getMessage()
 
     def test_mistakes(self, clips: Dataset, tmp_path: Path) -> None:
         DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))
         with pytest.raises(
-            ValueError, match=r"no column sounds \(data\.sound=sounds\); the columns are audio, said, kind"
+            ValueError, match=r"no column sounds \(data\.audio=sounds\); the columns are audio, said, kind"
         ):
-            self.corpus(tmp_path / "saved", sound="sounds").splits()
+            self.corpus(tmp_path / "saved", audio="sounds").splits()
         with pytest.raises(ValueError, match=r"saved/train, row 1: a: not a readable audio file"):
-            self.corpus(tmp_path / "saved", sound="kind", label=None).splits()
+            self.corpus(tmp_path / "saved", audio="kind", label=None).splits()
         broken = Dataset.from_dict({"audio": [{"bytes": b"no sound", "path": "2.flac"}], "said": ["a"], "kind": ["b"]})
         DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
         with pytest.raises(ValueError, match=r"train, row 1: 2\.flac: not a readable audio file"):

@@ -103,7 +103,7 @@ def corpus(folder: Path, **options: Any) -> ImageFiles:
 def test_images_with_captions_and_classes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     splits = corpus(folder).splits()
     assert (len(splits.train), len(splits.test)) == (4, 2)
-    assert corpus(folder).facts.labels == ("a", "b")
+    assert corpus(folder).info.labels == ("a", "b")
     for example in (*splits.train, *splits.test):
         number = int(Path(example.text).stem)
         assert (example.target, example.label) == (f"grey of {number}", "ab"[number % 2])

@@ -419,13 +419,13 @@ class TestPairsAndScores:
     @pytest.mark.parametrize("kind", FORMATS)
     def test_are_read(self, tmp_path: Path, kind: str) -> None:
         write(tmp_path / f"x.{kind}", table(kind, [("a b", "3.8"), ("c", "-1e-1")]))
-        data = corpus(tmp_path, f"x.{kind}", pair="label", label=None, score="label")
+        data = corpus(tmp_path, f"x.{kind}", text_pair="label", label=None, score="label")
         examples = data.splits().train
-        assert [(e.text, e.pair, e.score, e.label) for e in examples] == [
+        assert [(e.text, e.text_pair, e.score, e.label) for e in examples] == [
             ("a b", "3.8", 3.8, None),
             ("c", "-1e-1", -0.1, None),
         ]
-        assert data.facts.labels == ()
+        assert data.info.labels == ()
 
     @pytest.mark.parametrize("score", ["", "x", "nan", "inf", "1,5"])
     def test_what_is_no_number_is_refused(self, tmp_path: Path, score: str) -> None:
@@ -458,7 +458,7 @@ class TestPairsAndScores:
 def test_the_classes_are_in_order(tmp_path: Path, labels: list[str], order: list[str]) -> None:
     """As numbers, if they are; where these are equal, as texts."""
     write(tmp_path / "x.tsv", table("tsv", [("a", label) for label in labels]))
-    assert corpus(tmp_path, "x.tsv").facts.labels == tuple(order)
+    assert corpus(tmp_path, "x.tsv").info.labels == tuple(order)
 
 
 def test_the_classes_are_those_of_training(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_the_classes_are_those_of_training(tmp_path: Path) -> None:
     write(tmp_path / "y.csv", table("csv", [("c", "3")]))
     write(tmp_path / "z.jsonl.zst", table("jsonl", [("d", "0")]))
     data = corpus(tmp_path, "x.tsv", validation="y.csv", test="z.jsonl.zst")
-    assert data.facts.labels == ("1", "2")
+    assert data.info.labels == ("1", "2")
     assert [(e.text, e.label) for e in (*data.splits().validation, *data.splits().test)] == [("c", "3"), ("d", "0")]
     assert data.splits().test[0].where == f"{tmp_path / 'z.jsonl.zst'}, line 1"
 
@@ -480,7 +480,7 @@ def test_shares_keep_text_and_label_together(tmp_path: Path, kind: str) -> None:
     parts = [data.splits().train, data.splits().validation, data.splits().test]
     assert [len(part) for part in parts] == [25, 10, 15]
     assert sorted((e.text, e.label) for part in parts for e in part) == rows
-    assert data.facts.labels == tuple(e.label for e in parts[0])
+    assert data.info.labels == tuple(e.label for e in parts[0])
     assert data.splits() == corpus(tmp_path, f"x.{kind}", validation=0.2, test=0.3).splits()
     assert data.splits() != corpus(tmp_path, f"x.{kind}", validation=0.2, test=0.3, split_seed=2).splits()
 
@@ -506,8 +506,8 @@ def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
 def test_has_the_columns_of_tables(tmp_path: Path) -> None:
     write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
     data = corpus(tmp_path, "x.tsv")
-    assert data.columns == ("text", "label", "pair", "score")
-    assert not data.facts.is_stream
+    assert data.columns == ("text", "label", "text_pair", "score")
+    assert not data.info.is_stream
     assert data.optimum("classification", "full", []) == {}
 
 
@@ -534,6 +534,6 @@ def test_a_file_for_each_class(tmp_path: Path) -> None:
     ):
         corpus(tmp_path, ["a", "b"], validation=0.1, test=0.1)  # type: ignore[arg-type]
     with pytest.raises(
-        ValueError, match=r"data.train: one file per class requires data.label=label and data.pair=null"
+        ValueError, match=r"data.train: one file per class requires data.label=label and data.text_pair=null"
     ):
-        corpus(tmp_path, files, validation=0.25, test=0.25, pair="other")  # type: ignore[arg-type]
+        corpus(tmp_path, files, validation=0.25, test=0.25, text_pair="other")  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from triptych.config import RunError
-from triptych.data import BytePairs, Bytes, Characters, LongText, PlainText, Tokenizer, Unigram, WordPiece, Words
+from triptych.data import BPE, Bytes, Characters, LongText, PlainText, Tokenizer, Unigram, WordLevel, WordPiece
 from triptych.data.batches import shards
 from triptych.data.batches.shards import shard_of
 from triptych.data.readers import long_text
@@ -49,9 +49,9 @@ SAMPLE = [
 TOKENIZERS: dict[str, Tokenizer] = {
     "bytes": Bytes().train(SAMPLE),
     "characters": Characters().train(SAMPLE),
-    "bpe": BytePairs(vocab_size=400).train(SAMPLE),
-    "bpe, lower case": BytePairs(vocab_size=400, lowercase=True).train(SAMPLE),
-    "words": Words().train(SAMPLE),
+    "bpe": BPE(vocab_size=400).train(SAMPLE),
+    "bpe, lower case": BPE(vocab_size=400, lowercase=True).train(SAMPLE),
+    "words": WordLevel().train(SAMPLE),
     "wordpiece": WordPiece(vocab_size=200).train(SAMPLE),
     "unigram": Unigram(vocab_size=400).train(SAMPLE),
 }
@@ -192,7 +192,7 @@ def test_a_full_disk_and_a_folder_that_is_none_are_named(
     in_processes(work)
     assert {path.suffix for path in (cache / "tokens").iterdir()} == {".lock"}
     monkeypatch.setenv("TRIPTYCH_CACHE", str(source.files[0]))
-    with pytest.raises(RunError, match=r"^the cache /.*/files cannot be written \(.*\); TRIPTYCH_CACHE=FOLDER"):
+    with pytest.raises(RunError, match=r"^the cache /.*/files cannot be written \(.*\)\. To use another folder, set "):
         shard_of(source, TOKENIZERS["bytes"], "train")
 
 

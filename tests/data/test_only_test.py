@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from triptych.data import LabelledText, ParallelText, PlainText, QuestionAnswering, TaggedText
+from triptych.data import LabelledText, ParallelText, PlainText, QuestionAnsweringCorpus, TaggedText
 
 FILES = {
     "a.en": "one\ntwo\n",
@@ -19,7 +19,11 @@ CORPORA: list[tuple[type, str | list[str], dict[str, Any]]] = [
     (ParallelText, ["a.en", "a.de"], {"split_seed": 1}),
     (LabelledText, "a.tsv", {"text": "text", "label": "label", "columns": None, "split_seed": 1}),
     (TaggedText, "a.conll", {"column": "upos", "word": 0, "tag": -1, "split_seed": 1}),
-    (QuestionAnswering, "a.jsonl", {"text": "question", "pair": "context", "answers": "answers", "split_seed": 1}),
+    (
+        QuestionAnsweringCorpus,
+        "a.jsonl",
+        {"text": "question", "text_pair": "context", "answers": "answers", "split_seed": 1},
+    ),
     (PlainText, "a.txt", {}),
 ]
 

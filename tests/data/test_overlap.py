@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig
 
 import tiny
-from triptych.data import Dates, Example, Sound, Splits
-from triptych.data.example import Answer
+from triptych.data import Audio, Dates, Example, Splits
+from triptych.data.example import AnswerSpan
 from triptych.data.images import Image
 from triptych.data.overlap import describe_overlap, find_overlap, read_overlap
 from triptych.report.page.render import describe_origin
@@ -39,8 +39,8 @@ def image(value: float) -> Image:
     return Image.of(np.full((1, 2, 2), value))
 
 
-def sound(value: float) -> Sound:
-    return Sound.of(np.full(100, value, np.float32), 8000)
+def sound(value: float) -> Audio:
+    return Audio.of(np.full(100, value, np.float32), 8000)
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def sound(value: float) -> Sound:
     [
         (Example("", words=("a", "b"), tags=("X", None)), [{"tags": ("X", "Y")}]),
         (Example("a", label="x"), [{"label": "y"}]),
-        (Example("a", pair="b", score=0.5), [{"score": 1.0}]),
-        (Example("q", pair="b c", answers=(Answer("b", 0),)), [{"answers": (Answer("c", 2),)}]),
+        (Example("a", text_pair="b", score=0.5), [{"score": 1.0}]),
+        (Example("q", text_pair="b c", answers=(AnswerSpan("b", 0),)), [{"answers": (AnswerSpan("c", 2),)}]),
         (Example("one.png", image=image(0.5), label="x"), [{"label": "y"}]),
-        (Example("one.wav", sound=sound(0.5), target="x"), [{"target": "y"}]),
+        (Example("one.wav", audio=sound(0.5), target="x"), [{"target": "y"}]),
     ],
-    ids=["tags", "label", "score", "answer", "image", "sound"],
+    ids=["tags", "label", "score", "answer", "image", "audio"],
 )
 def test_the_target_is_not_the_input(example: Example, others: list[dict[str, object]]) -> None:
-    renamed = replace(example, text="other.png") if example.image or example.sound else example
+    renamed = replace(example, text="other.png") if example.image or example.audio else example
     changed = [replace(renamed, **other) for other in others]  # type: ignore[arg-type]
     assert find_overlap([example], {"test": [renamed]}) == {"test": {"inputs": 1.0, "targets": 1.0}}
     assert find_overlap([example], {"test": changed, "validation": []}) == {"test": {"inputs": 1.0, "targets": 0.0}}
-    for other in ({"image": image(0.25)}, {"sound": sound(0.25)}):
+    for other in ({"image": image(0.25)}, {"audio": sound(0.25)}):
         if getattr(example, *other) is not None:
             assert find_overlap([example], {"test": [replace(example, **other)]})["test"]["inputs"] == 0  # type: ignore[arg-type]
 

@@ -133,6 +133,6 @@ def test_has_texts_and_their_targets(tmp_path: Path) -> None:
         write(tmp_path / name, ["x"] * 10)
     data = corpus(tmp_path)
     assert data.columns == ("text", "target")
-    assert not data.facts.is_stream
+    assert not data.info.is_stream
     assert data.splits().train[0] == Example("x", target="x")
     assert data.optimum("translation", "full", []) == {}

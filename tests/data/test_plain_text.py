@@ -107,5 +107,5 @@ def test_refuses_shares_that_leave_nothing(tmp_path: Path, validation: float, te
 def test_serves_language_models_in_windows(tmp_path: Path) -> None:
     corpus = PlainText(**write(tmp_path, b"text"))
     assert corpus.columns == ("long_text",)
-    assert corpus.facts.is_stream
+    assert corpus.info.is_stream
     assert corpus.optimum("language_modeling", "full", []) == {}

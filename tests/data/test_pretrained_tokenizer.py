@@ -34,16 +34,16 @@ from transformers import (
 )
 
 from triptych.data import (
-    BytePairs,
+    BPE,
     Bytes,
     Characters,
-    Pretrained,
+    PretrainedTokenizer,
     SpecialTokens,
     Tokenizer,
     TrainableTokenizer,
     Unigram,
+    WordLevel,
     WordPiece,
-    Words,
 )
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 
@@ -274,11 +274,11 @@ class TestRead:
                 assert not set(ids) & (special.keys() - {folder.tokenizer.special.unk}), text
 
     def test_reading_is_a_function_of_the_folder(self, folder: Folder) -> None:
-        again = Pretrained(dir=str(folder.path)).train(["other texts"])
+        again = PretrainedTokenizer(dir=str(folder.path)).train(["other texts"])
         assert (again.sha256, again.special) == (folder.tokenizer.sha256, folder.tokenizer.special)
 
     def test_a_checkpoint_keeps_it(self, folder: Folder) -> None:
-        special = SpecialTokens.from_plain(folder.tokenizer.special.as_plain())
+        special = SpecialTokens.from_dict(folder.tokenizer.special.to_dict())
         again = Tokenizer.from_json(folder.tokenizer.to_json(), special)
         assert again.sha256 == folder.tokenizer.sha256
         assert again.encode(TEXTS + LOOK_ALIKES) == folder.tokenizer.encode(TEXTS + LOOK_ALIKES)
@@ -287,8 +287,8 @@ class TestRead:
 OWN: dict[str, TrainableTokenizer] = {
     "bytes": Bytes(),
     "characters": Characters(),
-    "words": Words(lowercase=True),
-    "bpe": BytePairs(vocab_size=300, lowercase=True),
+    "words": WordLevel(lowercase=True),
+    "bpe": BPE(vocab_size=300, lowercase=True),
     "wordpiece": WordPiece(vocab_size=200),
     "unigram": Unigram(vocab_size=400, lowercase=True),
 }
@@ -469,7 +469,7 @@ class TestRefused:
         looked_for += "source.spm with target.spm with vocab.json"
         assert refusal(tmp_path) == f": no tokenizer; looked for {looked_for}"
         with pytest.raises(ValueError, match=f"tokenizer.dir={tmp_path}: no tokenizer; looked for"):
-            Pretrained(dir=str(tmp_path))
+            PretrainedTokenizer(dir=str(tmp_path))
 
     def test_byte_pairs_of_other_words(self, tmp_path: Path) -> None:
         """Qwen's digits stand alone; without tokenizer.json nothing says so."""
@@ -479,7 +479,7 @@ class TestRefused:
 
     def test_no_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"tokenizer\.dir=.*nowhere: no such folder"):
-            Pretrained(dir=str(tmp_path / "nowhere"))
+            PretrainedTokenizer(dir=str(tmp_path / "nowhere"))
 
     @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json", "added_tokens.json"])
     def test_no_json(self, path: Path, name: str) -> None:

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych.data import Answer, Example, QuestionAnswering
+from triptych.data import AnswerSpan, Example, QuestionAnsweringCorpus
 
 FORMS = ["squad", "squad 2.0", "hub", "parquet"]
 Question = tuple[str, str, list[tuple[str, int]]]  # question, context, answers
 
 
-def corpus(folder: Path, train: str, **options: Any) -> QuestionAnswering:
-    given = {"text": "question", "pair": "context", "answers": "answers", "split_seed": 1}
-    return QuestionAnswering(
+def corpus(folder: Path, train: str, **options: Any) -> QuestionAnsweringCorpus:
+    given = {"text": "question", "text_pair": "context", "answers": "answers", "split_seed": 1}
+    return QuestionAnsweringCorpus(
         **{"dir": str(folder), "train": train, "validation": train, "test": train} | given | options
     )
 
@@ -75,13 +75,13 @@ def test_questions_are_read_as_they_were_written(
         splits.train
         == splits.test
         == [
-            Example(question, pair=context, answers=tuple(Answer(*answer) for answer in answers))
+            Example(question, text_pair=context, answers=tuple(AnswerSpan(*answer) for answer in answers))
             for question, context, answers in rows
         ]
     )
     for example in splits.train:
-        assert example.pair is not None
-        assert all(example.pair[a.start :].startswith(a.text) for a in example.answers or ())
+        assert example.text_pair is not None
+        assert all(example.text_pair[a.start :].startswith(a.text) for a in example.answers or ())
 
 
 PLACES = {"squad": "question q1", "squad 2.0": "question q1", "hub": "line 2", "parquet": "row 2"}
@@ -138,13 +138,17 @@ def test_a_bad_file_of_squad_is_named(tmp_path: Path, content: str, said: str) -
 def test_columns_have_the_names_that_are_given(tmp_path: Path) -> None:
     row = {"q": "a?", "passage": {"text": "x"}, "a": {"text": ["x"], "answer_start": [0]}}
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
-    names = {"text": "q", "pair": "passage.text", "answers": "a"}
-    assert corpus(tmp_path, "x.jsonl", **names).splits().train == [Example("a?", pair="x", answers=(Answer("x", 0),))]
+    names = {"text": "q", "text_pair": "passage.text", "answers": "a"}
+    assert corpus(tmp_path, "x.jsonl", **names).splits().train == [
+        Example("a?", text_pair="x", answers=(AnswerSpan("x", 0),))
+    ]
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([row]), buffer)
     (tmp_path / "x.parquet").write_bytes(buffer.getvalue())
     assert corpus(tmp_path, "x.parquet", **names).splits() == corpus(tmp_path, "x.jsonl", **names).splits()
     for name, place in (("x.jsonl", "line 1"), ("x.parquet", "row 1")):
-        said = rf"/{re.escape(name)}, {place}: no column passage\.txt \(data\.pair=passage\.txt\); the columns are "
+        said = (
+            rf"/{re.escape(name)}, {place}: no column passage\.txt \(data\.text_pair=passage\.txt\); the columns are "
+        )
         with pytest.raises(ValueError, match=rf"{said}passage\.text; did you mean passage\.text\?"):
-            corpus(tmp_path, name, **names | {"pair": "passage.txt"}).splits()
+            corpus(tmp_path, name, **names | {"text_pair": "passage.txt"}).splits()

@@ -35,7 +35,7 @@ def settings(draw: Any) -> dict[str, Any]:
 
 
 def updates_of(sampler: TrainingSampler, numbers: Any) -> list[list[int]]:
-    return [sampler.update(k).tolist() for k in numbers]
+    return [sampler.indices_of_step(k).tolist() for k in numbers]
 
 
 def micro_batches(count: int, **options: Any) -> list[MicroBatch]:
@@ -76,7 +76,7 @@ def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: in
 def test_an_update_has_as_many_examples_as_it_may(options: dict[str, Any]) -> None:
     """In a sorted pool: at most so many tokens, and one example more would be too many."""
     sampler = TrainingSampler(**options)
-    updates = [sampler.update(k) for k in range(sampler.pool_size)]
+    updates = [sampler.indices_of_step(k) for k in range(sampler.pool_size)]
     assert min(len(update) for update in updates) > 0
     most = options["step_size"].max_tokens
     if most is None:
@@ -108,7 +108,7 @@ def test_goes_on_from_any_start(options: dict[str, Any], start: int) -> None:
     whole = micro_batches(start + 10, **options)
     for later, expected in zip(micro_batches(10, **options, start=start), whole[start:], strict=True):
         assert later.indices.tolist() == expected.indices.tolist()
-        assert later.normalizer == expected.normalizer
+        assert later.num_labels_in_step == expected.num_labels_in_step
 
 
 @given(options=settings())
@@ -116,12 +116,12 @@ def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any
     accumulate, world_size = options["step_size"].accumulate, options["ranks"].world_size
     ranks = [micro_batches(4 * accumulate, **options | {"ranks": RankSlice(i, world_size)}) for i in range(world_size)]
     for k in range(4):
-        update = TrainingSampler(**options).update(k)
+        update = TrainingSampler(**options).indices_of_step(k)
         parts = [part for rank in ranks for part in rank[k * accumulate : (k + 1) * accumulate]]
         lengths = [len(part.indices) for part in parts]
         assert max(lengths) - min(lengths) <= (options["step_size"].global_size is None)
         assert sorted(i for part in parts for i in part.indices) == sorted(update)
-        assert {part.normalizer for part in parts} == {sum(options["num_scored"][i] for i in update)}
+        assert {part.num_labels_in_step for part in parts} == {sum(options["num_scored"][i] for i in update)}
 
 
 def test_like_sizes_meet() -> None:
@@ -141,13 +141,13 @@ def test_like_sizes_meet() -> None:
 @pytest.mark.parametrize(("accumulate", "world_size", "multiple"), [(3, 1, 3), (1, 4, 4), (2, 3, 6)])
 def test_refuses_an_update_that_cannot_be_split(accumulate: int, world_size: int, multiple: int) -> None:
     ones, ranks = np.ones(5, dtype=int), RankSlice(world_size=world_size)
-    with pytest.raises(ValueError, match=rf"batch\.size=10 cannot .* expected a multiple of {multiple}"):
+    with pytest.raises(ValueError, match=rf"batch\.global_size=10 cannot .* expected a multiple of {multiple}"):
         TrainingSampler(sizes=ones, num_scored=ones, step_size=StepSize(10, accumulate=accumulate), ranks=ranks, seed=0)
 
 
 def test_refuses_an_example_that_is_larger_than_an_update() -> None:
     sizes = np.array([3, 9, 4])
-    with pytest.raises(ValueError, match=r"batch\.tokens=8: an example has 9 tokens"):
+    with pytest.raises(ValueError, match=r"batch\.max_tokens=8: an example has 9 tokens"):
         TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=8), seed=0)
 
 
@@ -156,7 +156,7 @@ def test_a_late_update_is_found_at_once() -> None:
     sizes = np.random.default_rng(0).integers(1, 30, 50)
     sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=60), seed=0)
     epoch = 10**9 * sampler.pool_size
-    assert sorted(i for k in range(sampler.pool_size) for i in sampler.update(epoch + k)) == list(range(50))
+    assert sorted(i for k in range(sampler.pool_size) for i in sampler.indices_of_step(epoch + k)) == list(range(50))
 
 
 def test_refuses_an_empty_split() -> None:

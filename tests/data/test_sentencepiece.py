@@ -258,7 +258,7 @@ class TestMarian:
         (item,) = task.encode([Example("the cat sat", target="Äpfel: café!")])
         assert item.source.tolist() == reference("the cat sat").input_ids
         assert item.labels.tolist() == reference(text_target="Äpfel: café!").input_ids
-        assert item.tokens.tolist() == [config.decoder_start_token_id, *item.labels.tolist()[:-1]]
+        assert item.inputs.tolist() == [config.decoder_start_token_id, *item.labels.tolist()[:-1]]
         task.max_new_tokens = 8
         sources = reference(TEXTS[:4], return_tensors="pt", padding=True)
         outputs = model.double().generate(**sources, max_new_tokens=8, num_beams=1, do_sample=False)

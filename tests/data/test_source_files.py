@@ -110,7 +110,7 @@ def test_mistakes(folder: Path) -> None:
 
 def test_pythons_own_library() -> None:
     library = corpus(None, include=["json/*.py", "email/*.py", "ast.py"])
-    assert library.facts.version == f"Python {platform.python_version()}"
+    assert library.info.version == f"Python {platform.python_version()}"
     splits = library.splits()
     assert any("class JSONDecoder" in example.text for split in (splits.train, splits.validation, splits.test)
                for example in split)  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych.data import CorpusFacts, TaggedText
+from triptych.data import CorpusInfo, TaggedText
 from triptych.data.corpora.tagged_text import CONLLU
 
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\u00a0\u3000"  # of str.split and str.splitlines, but not here
@@ -137,8 +137,8 @@ def test_no_words_are_refused(tmp_path: Path, name: str, content: str) -> None:
 def test_the_tags_are_those_of_the_training(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("a Z\n")
     (tmp_path / "x.txt").write_text("a 10\nb 9\n\nc 1.5\n")
-    assert corpus(tmp_path, "x.txt", test="new.txt").facts == CorpusFacts(tag_labels=("1.5", "9", "10"))
-    assert not CorpusFacts().is_stream
+    assert corpus(tmp_path, "x.txt", test="new.txt").info == CorpusInfo(tag_labels=("1.5", "9", "10"))
+    assert not CorpusInfo().is_stream
 
 
 def test_files_are_looked_for_at_once(tmp_path: Path) -> None:

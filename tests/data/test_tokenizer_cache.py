@@ -16,21 +16,21 @@ import pytest
 from omegaconf import DictConfig
 
 from triptych.assembly.read_data import train_tokenizer
-from triptych.data import BytePairs, Example, Learned, Splits, Tokenizer, Unigram, WordPiece, Words
-from triptych.data.tokenizers import cache as kept
+from triptych.data import BPE, Example, Splits, Tokenizer, TrainedTokenizer, Unigram, WordLevel, WordPiece
+from triptych.data.tokenizers import tokenizer_cache as kept
 
 TEXTS, TARGETS = ["the cat sat on the mat\n", "<unk> été 日本"] * 3, ["die Katze"] * 3
-KINDS: dict[str, Learned] = {
-    "words": Words(num_sentinels=2),
-    "bpe": BytePairs(vocab_size=280),
+KINDS: dict[str, TrainedTokenizer] = {
+    "words": WordLevel(num_sentinels=2),
+    "bpe": BPE(vocab_size=280),
     "wordpiece": WordPiece(vocab_size=90),
     "two sides": Unigram(vocab_size=290, joint=False),
 }
 forks = multiprocessing.get_context("fork")
 
 
-def learned(kind: Learned, texts: list[str], targets: list[str]) -> Tokenizer:
-    return kept.learned(kind, texts, targets, sha256(repr((texts, targets)).encode()).hexdigest())
+def learned(kind: TrainedTokenizer, texts: list[str], targets: list[str]) -> Tokenizer:
+    return kept.train_or_load(kind, texts, targets, sha256(repr((texts, targets)).encode()).hexdigest())
 
 
 @pytest.fixture
@@ -68,19 +68,19 @@ def test_the_second_time_it_is_taken(kind: str, cache: Path, caplog: pytest.LogC
 @pytest.mark.parametrize(
     ("kind", "texts", "targets"),
     [
-        (Words(min_frequency=2), TEXTS, TARGETS),
-        (Words(lowercase=True), TEXTS, TARGETS),
+        (WordLevel(min_frequency=2), TEXTS, TARGETS),
+        (WordLevel(lowercase=True), TEXTS, TARGETS),
         (WordPiece(vocab_size=90), TEXTS, TARGETS),
-        (Words(), [*TEXTS, "x"], TARGETS),
-        (Words(), [*TEXTS, TARGETS[0]], TARGETS[1:]),
-        (Words(), [TEXTS[0] + TEXTS[1][0], TEXTS[1][1:], *TEXTS[2:]], TARGETS),
+        (WordLevel(), [*TEXTS, "x"], TARGETS),
+        (WordLevel(), [*TEXTS, TARGETS[0]], TARGETS[1:]),
+        (WordLevel(), [TEXTS[0] + TEXTS[1][0], TEXTS[1][1:], *TEXTS[2:]], TARGETS),
     ],
     ids=["settings", "case", "kind", "texts", "sides", "borders"],
 )
 def test_another_is_learned(
-    kind: Learned, texts: list[str], targets: list[str], cache: Path, caplog: pytest.LogCaptureFixture
+    kind: TrainedTokenizer, texts: list[str], targets: list[str], cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    learned(Words(), TEXTS, TARGETS)
+    learned(WordLevel(), TEXTS, TARGETS)
     learned(kind, texts, targets)
     assert said(caplog) == ["tokenizer trained", "tokenizer trained"]
 
@@ -92,7 +92,7 @@ def _learn(barrier: Barrier, results: "Queue[tuple[str, list[str]]]") -> None:
     logging.getLogger("triptych").addHandler(handler)
     logging.getLogger("triptych").setLevel(logging.INFO)
     barrier.wait()
-    tokenizer = learned(Words(), [f"word{i} word{i * i}" for i in range(20_000)], [])
+    tokenizer = learned(WordLevel(), [f"word{i} word{i * i}" for i in range(20_000)], [])
     results.put((tokenizer.sha256, records))
 
 
@@ -142,31 +142,31 @@ def test_a_damaged_entry_is_learned_anew(
     damage: str, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = learned(Words(), TEXTS, TARGETS)
+    expected = learned(WordLevel(), TEXTS, TARGETS)
     whole = entry(cache).read_bytes()
     entry(cache).write_bytes(DAMAGES[damage](whole))
     caplog.clear()
-    assert same(learned(Words(), TEXTS, TARGETS), expected)
+    assert same(learned(WordLevel(), TEXTS, TARGETS), expected)
     assert said(caplog) == ["is damaged", "tokenizer trained"]
     assert entry(cache).read_bytes() == whole
     assert not (tmp_path / "trapped").exists()
 
 
 def test_the_entry_of_another_is_damage(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    learned(Words(), TEXTS, TARGETS)
+    learned(WordLevel(), TEXTS, TARGETS)
     one = entry(cache)
     whole = one.read_bytes()
     one.unlink()
-    learned(Words(), TEXTS, [])
+    learned(WordLevel(), TEXTS, [])
     entry(cache).write_bytes(whole)
     caplog.clear()
-    assert same(learned(Words(), TEXTS, []), Words().train(TEXTS))
+    assert same(learned(WordLevel(), TEXTS, []), WordLevel().train(TEXTS))
     assert said(caplog) == ["is damaged", "tokenizer trained"]
 
 
 def test_a_folder_that_cannot_be(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache.write_text("a file")
-    assert same(learned(Words(), TEXTS, TARGETS), Words().train(TEXTS, TARGETS))
+    assert same(learned(WordLevel(), TEXTS, TARGETS), WordLevel().train(TEXTS, TARGETS))
     assert "TRIPTYCH_CACHE=FOLDER" in caplog.text
     assert said(caplog) == ["is not cached"]
 
@@ -192,16 +192,16 @@ def test_a_full_disk(cache: Path) -> None:
 def test_by_default_it_is_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRIPTYCH_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    learned(Words(), TEXTS, TARGETS)
+    learned(WordLevel(), TEXTS, TARGETS)
     assert entry(tmp_path / ".cache" / "triptych").is_file()
 
 
 def test_it_is_learned_from_the_training_split_alone(chosen: Callable[..., DictConfig], cache: Path) -> None:
     config = chosen("tokenizer=words", "tokenizer.joint=false")
     splits = Splits(
-        train=[Example("read", target="gelesen", pair="paired")],
-        validation=[Example("validated", target="geprüft", pair="other")],
-        test=[Example("tested", target="getestet", pair="another")],
+        train=[Example("read", target="gelesen", text_pair="paired")],
+        validation=[Example("validated", target="geprüft", text_pair="other")],
+        test=[Example("tested", target="getestet", text_pair="another")],
     )
     for _ in range(2):
         tokenizer = train_tokenizer(config, splits)

@@ -16,16 +16,16 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from triptych.data import (
-    BytePairs,
+    BPE,
     Bytes,
     Characters,
-    Learned,
     SpecialTokens,
     Tokenizer,
     TrainableTokenizer,
+    TrainedTokenizer,
     Unigram,
+    WordLevel,
     WordPiece,
-    Words,
 )
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 from triptych.data.tokenizers.tokenizer import AT_ONCE, BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
@@ -39,7 +39,7 @@ CORPUS = [
 KINDS: dict[str, Callable[[], Tokenizer]] = {
     "bytes": lambda: Bytes().train(CORPUS),
     "characters": lambda: Characters().train(CORPUS),
-    "bpe": lambda: BytePairs(vocab_size=300).train(CORPUS),
+    "bpe": lambda: BPE(vocab_size=300).train(CORPUS),
     "unigram": lambda: Unigram(vocab_size=320).train(CORPUS),
 }
 TOKENIZERS = {name: make() for name, make in KINDS.items()}
@@ -195,7 +195,7 @@ def test_many_texts_are_encoded_as_each_alone(kind: str) -> None:
 def test_merges_that_are_left_out(text: str, share: float, seed: int) -> None:
     """The text is the same, and its tokens those of the merges that are left, one by one in their order."""
     whole = TOKENIZERS["bpe"]
-    thin = whole.without_merges(share, (seed,))
+    thin = whole.with_bpe_dropout(share, (seed,))
     merges = [tuple(merge) for merge in json.loads(thin.to_json())["model"]["merges"]]
     table = json.loads(whole.to_json())["model"]
     assert merges == [merge for merge in map(tuple, table["merges"]) if merge in set(merges)]
@@ -216,17 +216,17 @@ def test_merges_that_are_left_out(text: str, share: float, seed: int) -> None:
 
 
 def test_how_many_merges_are_left_out() -> None:
-    tokenizer = BytePairs(vocab_size=4000).train([" ".join(map(str, range(20_000)))])
+    tokenizer = BPE(vocab_size=4000).train([" ".join(map(str, range(20_000)))])
     total = len(json.loads(tokenizer.to_json())["model"]["merges"])
-    left = len(json.loads(tokenizer.without_merges(0.3, (1, 2)).to_json())["model"]["merges"])
+    left = len(json.loads(tokenizer.with_bpe_dropout(0.3, (1, 2)).to_json())["model"]["merges"])
     assert total > 3000
     assert abs(left / total - 0.7) < 4 * (0.3 * 0.7 / total) ** 0.5
-    assert tokenizer.without_merges(0, (1,)).to_json() == tokenizer.to_json()
+    assert tokenizer.with_bpe_dropout(0, (1,)).to_json() == tokenizer.to_json()
 
 
 def test_two_models_lose_merges_each() -> None:
-    tokenizer = BytePairs(vocab_size=300, joint=False).train(CORPUS, [text.upper() for text in CORPUS])
-    thin = tokenizer.without_merges(0.9, (1,))
+    tokenizer = BPE(vocab_size=300, joint=False).train(CORPUS, [text.upper() for text in CORPUS])
+    thin = tokenizer.with_bpe_dropout(0.9, (1,))
     for as_target, text in ((False, CORPUS[0]), (True, CORPUS[0].upper())):
         (before,), (after,) = tokenizer.encode([text], as_target), thin.encode([text], as_target)
         assert len(after) > len(before)
@@ -235,15 +235,15 @@ def test_two_models_lose_merges_each() -> None:
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "unigram"])
 def test_without_merges_none_can_be_left_out(kind: str) -> None:
-    with pytest.raises(ValueError, match=r"batch\.merge_dropout=0\.1: this tokenizer has no merges; .* tokenizer=bpe"):
-        TOKENIZERS[kind].without_merges(0.1, (1,))
+    with pytest.raises(ValueError, match=r"batch\.bpe_dropout=0\.1: this tokenizer has no merges; .* tokenizer=bpe"):
+        TOKENIZERS[kind].with_bpe_dropout(0.1, (1,))
 
 
 @every_kind
 def test_two_ids_are_exchanged(tokenizer: Tokenizer) -> None:
     """And nothing else: texts, their tokens and what is special stay as they are."""
     last = tokenizer.vocab_size - 1
-    other = tokenizer.exchanged(EOS, last)
+    other = tokenizer.with_swapped_ids(EOS, last)
     places = {EOS: last, last: EOS}
     assert other.special == replace(tokenizer.special, eos=last, end=(last,))
     assert other.vocab_size == tokenizer.vocab_size
@@ -251,8 +251,8 @@ def test_two_ids_are_exchanged(tokenizer: Tokenizer) -> None:
         (before,), (after,) = tokenizer.encode([text]), other.encode([text])
         assert after == [places.get(i, i) for i in before]
         assert other.decode(after) == tokenizer.decode(before)
-    assert other.exchanged(last, EOS).encode(CORPUS) == tokenizer.encode(CORPUS)
-    unknown = tokenizer.exchanged(UNK, last)
+    assert other.with_swapped_ids(last, EOS).encode(CORPUS) == tokenizer.encode(CORPUS)
+    unknown = tokenizer.with_swapped_ids(UNK, last)
     (ids,) = unknown.encode(["\U00010348"])
     assert ids == [{UNK: last, last: UNK}.get(i, i) for i in tokenizer.encode(["\U00010348"])[0]]
     assert json.loads(unknown.to_json())["model"].get("unk_id") in (None, last)
@@ -264,7 +264,7 @@ def test_tokens_that_were_added_keep_their_ids() -> None:
     tokenizer = Tokenizer(backend)
     last = tokenizer.last_of_model
     assert last == tokenizer.vocab_size - 2
-    (before,), (after,) = (t.encode(["the mat, the mat"]) for t in (tokenizer, tokenizer.exchanged(EOS, last)))
+    (before,), (after,) = (t.encode(["the mat, the mat"]) for t in (tokenizer, tokenizer.with_swapped_ids(EOS, last)))
     assert last + 1 in before
     assert after == [EOS if i == last else i for i in before]
 
@@ -279,7 +279,7 @@ LINES = ["a bé\n\n  a\r\n日本 é\t\n \n ab  b\x0b\x1cΩ", "of the \n of the \
 
 def across_words() -> Tokenizer:
     """Byte pairs that are merged across white space: a token may hold several words."""
-    backend = BytePairs(vocab_size=262).train([])._backend
+    backend = BPE(vocab_size=262).train([])._backend
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     trainer = trainers.BpeTrainer(
         vocab_size=360,
@@ -295,7 +295,7 @@ def across_words() -> Tokenizer:
 COUNTED = {
     "bytes": Bytes().train(LINES),
     "characters": Characters().train(LINES),
-    "bpe": BytePairs(vocab_size=300).train(LINES),
+    "bpe": BPE(vocab_size=300).train(LINES),
     "unigram": Unigram(vocab_size=320).train(LINES),
     "bpe across words": across_words(),
 }
@@ -348,7 +348,7 @@ class TestBlanksBeyondASCII:
     @pytest.mark.parametrize("blank", CUT_BLANKS)
     def test_separate_words_where_they_are_one_token(self, blank: str) -> None:
         text = f"a{blank}b"
-        for tokenizer in (Characters().train([text]), BytePairs(vocab_size=266).train([blank] * 9)):
+        for tokenizer in (Characters().train([text]), BPE(vocab_size=266).train([blank] * 9)):
             (ids,) = tokenizer.encode([text])
             assert len(ids) == 3
             assert count(tokenizer, tokenizer.num_words(), ids) == 2
@@ -362,17 +362,17 @@ class TestBlanksBeyondASCII:
 class TestBytePairs:
     @pytest.mark.parametrize("vocab_size", [262, 263, 280])
     def test_has_the_size_asked_for(self, vocab_size: int) -> None:
-        assert BytePairs(vocab_size=vocab_size).train(CORPUS).vocab_size == vocab_size
+        assert BPE(vocab_size=vocab_size).train(CORPUS).vocab_size == vocab_size
 
     def test_merges_what_is_frequent(self) -> None:
         """The pairs of "aaab" * n: "aa" first, then what is left to merge within the word."""
-        tokenizer = BytePairs(vocab_size=263).train(["aaaa"])
+        tokenizer = BPE(vocab_size=263).train(["aaaa"])
         assert tokenizer.encode(["aaaa", "b"]) == [[262, 262], TOKENIZERS["bpe"].encode(["b"])[0]]
 
     @pytest.mark.parametrize("vocab_size", [0, 100, 261])
     def test_refuses_less_than_the_bytes(self, vocab_size: int) -> None:
         with pytest.raises(ValueError, match=rf"tokenizer\.vocab_size={vocab_size}: expected at least 262"):
-            BytePairs(vocab_size=vocab_size)
+            BPE(vocab_size=vocab_size)
 
 
 phrases = st.lists(st.text("abcdeé日👩", min_size=1, max_size=6), max_size=6).map(" ".join)
@@ -483,7 +483,7 @@ class TestFamilies:
     @every_family
     def test_come_back_from_plain_containers(self, family: str) -> None:
         tokenizer = FAMILIES[family]
-        special = SpecialTokens.from_plain(json.loads(json.dumps(tokenizer.special.as_plain())))
+        special = SpecialTokens.from_dict(json.loads(json.dumps(tokenizer.special.to_dict())))
         assert special == tokenizer.special
         again = Tokenizer.from_json(tokenizer.to_json(), special)
         assert again.special_ids == tokenizer.special_ids
@@ -516,7 +516,7 @@ def as_written(text: str) -> str:
 
 
 class TestWords:
-    TOKENIZER = Words().train(["the cat \n the\n", " ".join(WORDS) * 2, "of\n"])
+    TOKENIZER = WordLevel().train(["the cat \n the\n", " ".join(WORDS) * 2, "of\n"])
 
     @settings(max_examples=50)
     @given(text=running_text)
@@ -534,7 +534,7 @@ class TestWords:
     @settings(max_examples=50)
     @given(text=st.lists(st.sampled_from(["the", "cat", "日本", " ", "\n"]), max_size=40).map("".join))
     def test_counts_are_those_of_the_text_as_it_is_written(self, text: str) -> None:
-        tokenizer, written = Words().train([text]), as_written(text)
+        tokenizer, written = WordLevel().train([text]), as_written(text)
         (ids,) = tokenizer.encode([text])
         assert tokenizer.decode(ids) == written
         assert count(tokenizer, tokenizer.num_bytes(), ids) == len(written.encode())
@@ -545,7 +545,7 @@ class TestWords:
 
     @given(texts=st.lists(running_text, max_size=5), room=st.integers(1, 12), min_frequency=st.integers(1, 3))
     def test_the_most_frequent_words_are_kept(self, texts: list[str], room: int, min_frequency: int) -> None:
-        tokenizer = Words(vocab_size=6 + room, min_frequency=min_frequency).train(texts)
+        tokenizer = WordLevel(vocab_size=6 + room, min_frequency=min_frequency).train(texts)
         words = [word for text in texts for word in re.findall(r"\n|[^\s]+", text) if word not in SPECIAL_TOKENS]
         frequent = sorted(item for item in Counter(words).items() if item[1] >= min_frequency)
         kept = sorted(frequent, key=lambda item: -item[1])[:room]
@@ -553,15 +553,15 @@ class TestWords:
         assert sorted(vocabulary, key=lambda token: vocabulary[token]) == [*SPECIAL_TOKENS, *(word for word, _ in kept)]
 
     def test_punctuation_and_case(self) -> None:
-        tokenizer = Words(split_punctuation=True, lowercase=True).train(["Don't, he said.\n"])
+        tokenizer = WordLevel(split_punctuation=True, lowercase=True).train(["Don't, he said.\n"])
         assert tokenizer.decode(tokenizer.encode(["SAID  he\n... don"])[0]) == "said he\n. . . don"
-        assert Words().train(["He said."]).encode(["he said", "He said."]) == [[UNK, UNK], [6, 7]]
+        assert WordLevel().train(["He said."]).encode(["he said", "He said."]) == [[UNK, UNK], [6, 7]]
 
     def test_settings_that_cannot_be_are_refused(self) -> None:
         with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=8: expected at least 9"):
-            Words(vocab_size=8, num_sentinels=2)
+            WordLevel(vocab_size=8, num_sentinels=2)
         with pytest.raises(ValueError, match=r"tokenizer\.min_frequency=0: expected 1 or more"):
-            Words(min_frequency=0)
+            WordLevel(min_frequency=0)
 
 
 class TestWordPiece:
@@ -635,10 +635,10 @@ class TestUnigram:
             Unigram(vocab_size=300).train([])
 
 
-SIDES: dict[str, Learned] = {
-    "words": Words(joint=False),
+SIDES: dict[str, TrainedTokenizer] = {
+    "words": WordLevel(joint=False),
     "wordpiece": WordPiece(vocab_size=40, joint=False),
-    "bpe": BytePairs(vocab_size=270, joint=False),
+    "bpe": BPE(vocab_size=270, joint=False),
     "unigram": Unigram(vocab_size=300, joint=False),
 }
 
@@ -681,7 +681,7 @@ class TestTwoSides:
             SIDES[kind].train(self.SOURCES)
 
 
-@pytest.mark.parametrize("kind", [BytePairs(vocab_size=300), *(replace(kind, joint=True) for kind in SIDES.values())])
+@pytest.mark.parametrize("kind", [BPE(vocab_size=300), *(replace(kind, joint=True) for kind in SIDES.values())])
 def test_learning_is_deterministic(kind: TrainableTokenizer) -> None:
     """Many words and pieces are equally frequent here; the trainers of the library take them in a random order."""
     words = [f"{a}{b}{c} {c}{a}\n" for a in "abcdefg" for b in "aeiou" for c in ("ba", "né", "日")]
@@ -709,7 +709,7 @@ class TestPlaces:
     OTHERS: dict[str, Tokenizer] = {  # noqa: RUF012 - a constant of the class
         "words": TestWords.TOKENIZER,
         "wordpiece": WordPiece(vocab_size=150).train(CORPUS),
-        "lower case": BytePairs(vocab_size=300, lowercase=True).train(CORPUS),
+        "lower case": BPE(vocab_size=300, lowercase=True).train(CORPUS),
         "two sides": Unigram(vocab_size=320, joint=False).train(CORPUS, ["le chat"]),
     }
 
@@ -753,11 +753,11 @@ class TestSentinels:
     MAKERS: dict[str, Callable[[int], Tokenizer]] = {  # noqa: RUF012 - a constant of the class
         "bytes": lambda n: Bytes(num_sentinels=n).train(CORPUS),
         "characters": lambda n: Characters(num_sentinels=n).train(CORPUS),
-        "words": lambda n: Words(num_sentinels=n).train(CORPUS),
-        "bpe": lambda n: BytePairs(vocab_size=300, num_sentinels=n).train(CORPUS),
+        "words": lambda n: WordLevel(num_sentinels=n).train(CORPUS),
+        "bpe": lambda n: BPE(vocab_size=300, num_sentinels=n).train(CORPUS),
         "wordpiece": lambda n: WordPiece(vocab_size=150 + n, num_sentinels=n).train(CORPUS),
         "unigram": lambda n: Unigram(vocab_size=320 + n, num_sentinels=n).train(CORPUS),
-        "words of two sides": lambda n: Words(joint=False, num_sentinels=n).train(CORPUS, ["le chat"]),
+        "words of two sides": lambda n: WordLevel(joint=False, num_sentinels=n).train(CORPUS, ["le chat"]),
     }
 
     @pytest.mark.parametrize("kind", MAKERS)
@@ -780,7 +780,7 @@ class TestSentinels:
             with pytest.raises(ValueError, match=r"tokenizer\.num_sentinels=-1: expected 0 or more"):
                 make(-1)
         with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=270: expected at least 272"):
-            BytePairs(vocab_size=270, num_sentinels=10)
+            BPE(vocab_size=270, num_sentinels=10)
 
 
 class TestMarked:

@@ -21,8 +21,8 @@ def test_a_digit_is_two_tones() -> None:
     """Without noise, by the largest frequencies of its halves."""
     pairs = {}
     for example in corpus(noise=1e-3, num_train=60).splits().train:
-        assert example.sound is not None
-        samples = example.sound.samples
+        assert example.audio is not None
+        samples = example.audio.samples
         heard = np.flatnonzero(np.abs(samples) > 0.1 * np.abs(samples).max())
         start, stop = heard[0] // STEP * STEP, -(-heard[-1] // STEP) * STEP
         assert stop - start == 2 * TONE
@@ -48,16 +48,16 @@ def test_strings() -> None:
 
 def test_nothing_is_cut() -> None:
     for example in corpus(noise=8.0).splits().train:
-        assert example.sound is not None
-        assert np.abs(example.sound.samples).max() < 1
+        assert example.audio is not None
+        assert np.abs(example.audio.samples).max() < 1
 
 
 def test_the_evidence_of_a_tone_by_its_phases() -> None:
     """The mean over all phases of the ratio of the densities, in float64."""
     noisy = corpus(noise=2.0, num_test=3)
     for example in noisy.splits().test:
-        assert example.sound is not None
-        heard = example.sound.samples.astype(float) / noisy.loudness
+        assert example.audio is not None
+        heard = example.audio.samples.astype(float) / noisy.loudness
         for start in (0, 2):
             x = heard[start * STEP : start * STEP + TONE]
             for tone, hertz in enumerate(HERTZ):
@@ -66,14 +66,14 @@ def test_the_evidence_of_a_tone_by_its_phases() -> None:
                     wave = np.cos(2 * math.pi * hertz * np.arange(TONE) / RATE + phase)
                     ratios.append((x**2 - (x - wave) ** 2).sum() / (2 * noisy.noise**2))
                 expected = np.logaddexp.reduce(ratios) - math.log(len(ratios))
-                assert noisy._evidence(example.sound)[start, tone] == pytest.approx(expected, rel=1e-9)
+                assert noisy._evidence(example.audio)[start, tone] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("options", "task"), [({}, "classification"), ({"max_digits": 3}, "transcription")])
 def test_the_best_listener_is_right_as_often_as_it_says(options: dict[str, int], task: str) -> None:
     noisy = corpus(noise=4.0, num_test=700, **options)
     test = noisy.splits().test
-    found = [noisy.listen(example.sound) for example in test if example.sound is not None]
+    found = [noisy.listen(example.audio) for example in test if example.audio is not None]
     right = [string == example.target for (string, _), example in zip(found, test, strict=True)]
     [(name, best)] = noisy.optimum(task, "", test).items()
     assert name == ("accuracy" if task == "classification" else "exact_match")

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data import DataModule, EncodedList, TrainingWindows
+from triptych.data import DataModule, EncodedListDataset, TrainingWindows
 from triptych.data.batches import window_sampler
-from triptych.data.batches.batch import Encoded
+from triptych.data.batches.batch import EncodedExample
 from triptych.data.batches.sampler import RankSlice, StepSize
 from triptych.data.batches.window_sampler import WindowSampler, shuffled
 
 
-def encode(window: Any) -> Encoded:
-    return Encoded(window[:-1], window[1:])
+def encode(window: Any) -> EncodedExample:
+    return EncodedExample(window[:-1], window[1:])
 
 
 def windows_of(sizes: list[int], length: int, weights: list[float] | None = None) -> TrainingWindows:
@@ -47,10 +47,10 @@ def test_each_token_is_a_label_once_an_epoch(size: int, length: int, seed: int, 
     for _ in range(epochs):
         labels: list[int] = []
         while len(labels) < size - 1:
-            (row,) = sampler.update(k)
+            (row,) = sampler.indices_of_step(k)
             item = windows[row]
             assert 1 <= len(item.labels) <= length
-            assert item.tokens.tolist() == (item.labels - 1).tolist()
+            assert item.inputs.tolist() == (item.labels - 1).tolist()
             assert windows.num_scored(row[2] - row[1]) == item.num_scored
             labels += item.labels.tolist()
             cuts.append(int(row[1]) % length)
@@ -65,9 +65,9 @@ def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], num
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_sampler, "BLOCK", block)
         sampler = WindowSampler(**options)
-        in_order = [sampler.update(k).tolist() for k in range(41)]
+        in_order = [sampler.indices_of_step(k).tolist() for k in range(41)]
         sampler = WindowSampler(**options)
-        assert [sampler.update(k).tolist() for k in numbers] == [in_order[k] for k in numbers]
+        assert [sampler.indices_of_step(k).tolist() for k in numbers] == [in_order[k] for k in numbers]
 
 
 @given(options=samplers(), start=st.integers(0, 5))
@@ -88,16 +88,16 @@ def test_the_parts_of_an_update_are_the_update(options: dict[str, Any], start: i
     for k in range(3):
         here = slice(k * accumulate, (k + 1) * accumulate)
         batches = [batch for rank in parts for batch in rank[here]]
-        update = WindowSampler(**options).update(start + k)
+        update = WindowSampler(**options).indices_of_step(start + k)
         assert Counter(map(tuple, update)) == Counter(tuple(row) for batch in batches for row in batch.indices)
-        assert {batch.normalizer for batch in batches} == {int((update[:, 2] - update[:, 1]).sum())}
+        assert {batch.num_labels_in_step for batch in batches} == {int((update[:, 2] - update[:, 1]).sum())}
 
 
 def test_windows_are_drawn_by_weight_and_each_text_has_its_own_epochs() -> None:
     sizes, weights = [400, 4000, 40], [1.0, 2.0, 5.0]
     windows = windows_of(sizes, 10, weights)
     sampler = WindowSampler(windows, step_size=StepSize(1000), seed=3)
-    rows = np.concatenate([sampler.update(k) for k in range(25)])
+    rows = np.concatenate([sampler.indices_of_step(k) for k in range(25)])
     counts = np.bincount(rows[:, 0])
     expected = len(rows) * np.array(weights) / sum(weights)
     assert (np.abs(counts - expected) < 4 * np.sqrt(expected)).all()
@@ -106,7 +106,7 @@ def test_windows_are_drawn_by_weight_and_each_text_has_its_own_epochs() -> None:
         assert set(seen) == set(range(size - 1))
         assert max(seen.values()) - min(seen.values()) <= 1  # the last epoch is not complete
     again = WindowSampler(windows, step_size=StepSize(1000), seed=4)
-    assert (again.update(0) != sampler.update(0)).any()
+    assert (again.indices_of_step(0) != sampler.indices_of_step(0)).any()
 
 
 @given(count=st.integers(1, 300), seed=st.integers(0, 5))
@@ -130,15 +130,15 @@ def test_any_number_may_stand_at_any_place_of_a_permutation() -> None:
 
 def test_a_budget_of_tokens_is_a_number_of_windows() -> None:
     options: dict[str, Any] = {"windows": windows_of([500], 10), "ranks": RankSlice(world_size=2), "seed": 0}
-    assert len(WindowSampler(**options, step_size=StepSize(None, 99, 2)).update(0)) == 8
-    with pytest.raises(ValueError, match=r"batch\.tokens=39: a window has 10 tokens; expected at least 40"):
+    assert len(WindowSampler(**options, step_size=StepSize(None, 99, 2)).indices_of_step(0)) == 8
+    with pytest.raises(ValueError, match=r"batch\.max_tokens=39: a window has 10 tokens; expected at least 40"):
         WindowSampler(**options, step_size=StepSize(None, 39, 2))
-    with pytest.raises(ValueError, match=r"batch\.size=6 cannot be split evenly"):
+    with pytest.raises(ValueError, match=r"batch\.global_size=6 cannot be split evenly"):
         WindowSampler(**options, step_size=StepSize(6, accumulate=2))
 
 
 def test_workers_change_nothing() -> None:
-    windows, lines = windows_of([300, 50], 8, [2.0, 1.0]), EncodedList([encode(np.arange(3))])
+    windows, lines = windows_of([300, 50], 8, [2.0, 1.0]), EncodedListDataset([encode(np.arange(3))])
     seen = []
     for num_workers in (0, 2):
         data = DataModule(
@@ -151,6 +151,6 @@ def test_workers_change_nothing() -> None:
             seed=1,
         )
         data.start = 5
-        seen.append([(b.tokens.tolist(), b.normalizer) for b in islice(data.train_dataloader(), 12)])
+        seen.append([(b.inputs.tolist(), b.num_labels_in_step) for b in islice(data.train_dataloader(), 12)])
     assert seen[0] == seen[1]
     assert "window [" in data.describe_update(6)

@@ -11,15 +11,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data import IGNORE, Encoded, Example, Windows
-from triptych.data.batches.windows import windows_of as windows_of_line
+from triptych.data import IGNORE_INDEX, EncodedExample, Example, Windows
+from triptych.data.batches.windows import split_into_windows as windows_of_line
 from triptych.data.tokenizers.tokenizer import SpecialTokens
 from triptych.tasks import LanguageModeling
 
 START = 3
 
 
-def encode_window(architecture: str, window: Any) -> Encoded:
+def encode_window(architecture: str, window: Any) -> EncodedExample:
     """The layout of a window depends on nothing of the task but its architecture and what begins a text."""
     task = SimpleNamespace(architecture=architecture, tokenizer=SimpleNamespace(special=SpecialTokens(start=START)))
     return LanguageModeling.encode_window(cast(LanguageModeling, task), window)
@@ -35,13 +35,13 @@ def windows_of(num_tokens: int, *, length: int, stride: int, architecture: str =
     )
 
 
-def items(windows: Windows) -> list[Encoded]:
+def items(windows: Windows) -> list[EncodedExample]:
     return [windows[i] for i in range(len(windows.sizes))]
 
 
-def scored(item: Encoded) -> list[int]:
+def scored(item: EncodedExample) -> list[int]:
     """The scored labels after the prefix."""
-    return [int(label) for label in item.labels[item.prefix :] if label != IGNORE]
+    return [int(label) for label in item.labels[item.prefix :] if label != IGNORE_INDEX]
 
 
 texts = {"num_tokens": st.integers(2, 60), "length": st.integers(1, 20)}
@@ -52,9 +52,9 @@ def test_each_token_but_the_first_is_scored_once(num_tokens: int, length: int) -
     windows = items(windows_of(num_tokens, length=length, stride=length))
     counts = Counter(int(label) for window in windows for label in window.labels)
     assert counts == Counter(range(101, 100 + num_tokens))
-    assert [len(window.tokens) for window in windows[:-1]] == [length] * (len(windows) - 1)
+    assert [len(window.inputs) for window in windows[:-1]] == [length] * (len(windows) - 1)
     for window in windows:
-        assert (window.labels == window.tokens + 1).all()  # each label is the next token
+        assert (window.labels == window.inputs + 1).all()  # each label is the next token
 
 
 @given(**texts, stride=st.integers(1, 20))
@@ -62,10 +62,10 @@ def test_overlapping_windows_score_each_token_once(num_tokens: int, length: int,
     """With at least length - stride tokens of context, but for the beginning of the text."""
     stride = min(stride, length)
     windows = items(windows_of(num_tokens, length=length, stride=stride))
-    places = [(i, int(label)) for i, window in enumerate(windows) for label in window.labels if label != IGNORE]
+    places = [(i, int(label)) for i, window in enumerate(windows) for label in window.labels if label != IGNORE_INDEX]
     assert sorted(label for _, label in places) == list(range(101, 100 + num_tokens))
     for i, label in places:
-        assert windows[i].tokens[0] <= label - 1 - min(length - stride, label - 101)
+        assert windows[i].inputs[0] <= label - 1 - min(length - stride, label - 101)
 
 
 @given(num_tokens=st.integers(2, 60), half=st.integers(1, 10), stride=st.integers(1, 10))
@@ -102,8 +102,8 @@ def test_both_architectures_score_the_same_continuation(num_tokens: int) -> None
     assert scored(full) == scored(decoder) == ids[num_tokens // 2 :].tolist()
     assert full.source is not None
     assert full.source.tolist() == ids[: num_tokens // 2].tolist()
-    assert full.tokens.tolist() == [START, *ids[num_tokens // 2 : -1]]
-    assert decoder.tokens.tolist() == ids[:-1].tolist()
+    assert full.inputs.tolist() == [START, *ids[num_tokens // 2 : -1]]
+    assert decoder.inputs.tolist() == ids[:-1].tolist()
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1])
@@ -141,9 +141,9 @@ def test_documents_are_scored_whole_and_never_together(
     )
     found = 0.0
     for item in items(windows):
-        assert eos not in item.tokens[1:]
-        rows = log_probs(model, item.tokens.tolist())
-        found -= sum(float(rows[i, label]) for i, label in enumerate(item.labels) if label != IGNORE)
+        assert eos not in item.inputs[1:]
+        rows = log_probs(model, item.inputs.tolist())
+        found -= sum(float(rows[i, label]) for i, label in enumerate(item.labels) if label != IGNORE_INDEX)
     assert windows.num_scored.sum() == num_labels
     assert found == pytest.approx(expected, rel=1e-9)
     assert windows.sizes.tolist() == [item.size for item in items(windows)]
@@ -153,12 +153,12 @@ def test_documents_are_scored_whole_and_never_together(
 @given(size=st.integers(1, 40), prefix=st.integers(0, 40), length=st.integers(1, 12), stride=st.integers(1, 12))
 def test_a_line_is_scored_whole(size: int, prefix: int, length: int, stride: int) -> None:
     """Its continuation, too: what comes after the prefix."""
-    line = Encoded(100 + np.arange(size), 101 + np.arange(size), prefix=min(prefix, size), example=Example("it"))
+    line = EncodedExample(100 + np.arange(size), 101 + np.arange(size), prefix=min(prefix, size), example=Example("it"))
     windows = windows_of_line(line, length, min(stride, length))
-    assert [label for window in windows for label in window.labels if label != IGNORE] == line.labels.tolist()
+    assert [label for window in windows for label in window.labels if label != IGNORE_INDEX] == line.labels.tolist()
     assert [label for window in windows for label in scored(window)] == line.labels[line.prefix :].tolist()
-    assert all(len(window.tokens) <= length and window.example is line.example for window in windows)
-    assert all((w.labels == w.tokens + 1)[w.labels != IGNORE].all() for w in windows)
+    assert all(len(window.inputs) <= length and window.example is line.example for window in windows)
+    assert all((w.labels == w.inputs + 1)[w.labels != IGNORE_INDEX].all() for w in windows)
 
 
 @cache

@@ -66,7 +66,7 @@ def test_the_corpus_that_is_named_reads_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     folder = tmp_path / "set"
     folder.mkdir()
-    nothing = dict.fromkeys(("target", "label", "pair", "score", "words", "tags", "answers"))
+    nothing = dict.fromkeys(("target", "label", "text_pair", "score", "words", "tags", "answers"))
     for kind, write in WRITERS.items():
         for file in folder.iterdir():
             file.unlink()

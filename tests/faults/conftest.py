@@ -20,7 +20,7 @@ from clock import wait_until
 from commands import Command
 
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
-"""Whether each fault is tried as often as docs/faults.md says, or a few times only."""
+"""Whether each fault is tried as often as docs/fault_injection.md says, or a few times only."""
 
 TINY = [
     *tiny.TINY,
@@ -136,7 +136,7 @@ class Run:
         """The rows of metrics.csv without those columns that tell the time."""
         with open(self.directory / "metrics.csv", newline="") as file:
             rows = csv.DictReader(file)
-            return [{k: v for k, v in row.items() if k not in ("train/tokens_per_s", "time_s")} for row in rows]
+            return [{k: v for k, v in row.items() if k not in ("train/tokens_per_second", "elapsed_s")} for row in rows]
 
 
 @pytest.fixture

@@ -202,4 +202,4 @@ def test_fault_8_a_run_on_a_full_disk(small_disk: Path, job: Callable[..., Any],
     again = job(small_disk.parent, *sizes, f"run_dir={small_disk}/run")
     assert again.wait() == 0, again.text
     assert "resuming from" in again.text
-    assert run_of(small_disk / "run").summary["updates"] == 60
+    assert run_of(small_disk / "run").summary["steps"] == 60

@@ -40,11 +40,11 @@ def test_fault_13_a_loss_that_is_not_finite(
 def test_fault_13_or_the_update_is_skipped_and_counted(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
-    started = job(tmp_path, CLASSIFICATION, *EXPLODES, "not_finite=skip", "trainer.max_steps=9", "run_dir=run")
+    started = job(tmp_path, CLASSIFICATION, *EXPLODES, "on_nonfinite=skip", "trainer.max_steps=9", "run_dir=run")
     assert started.wait() == 0, started.text
     run = run_of(tmp_path / "run")
-    assert run.summary["updates"] == 9
-    assert run.summary["skipped_updates"] > 0
+    assert run.summary["steps"] == 9
+    assert run.summary["skipped_steps"] > 0
     assert all_finite(run.directory / "checkpoints" / "last.ckpt")
 
 
@@ -80,7 +80,7 @@ def test_a_spike_names_its_examples(tmp_path: Path, job: Callable[..., Any]) -> 
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     own = [f"data.dir={tmp_path}", "data.train=data.jsonl", "data.validation=data.jsonl", "data.test=data.jsonl"]
     started = job(
-        tmp_path, "task=classification", "model=encoder_only", "data=labelled_text", *own, "batch.size=2",
+        tmp_path, "task=classification", "model=encoder_only", "data=labelled_text", *own, "batch.global_size=2",
         "trainer.max_steps=400", "optimizer.lr=0.01", "trainer.val_check_interval=400", "run_dir=run",
         without="data.",
     )  # fmt: skip
@@ -93,15 +93,18 @@ def test_a_spike_names_its_examples(tmp_path: Path, job: Callable[..., Any]) -> 
 @pytest.mark.parametrize(
     ("sizes", "advice"),
     [
-        (["batch.size=400"], "raise trainer.accumulate_grad_batches=1 "),
-        (["trainer.val_check_interval=1", "batch.size=1", "data.num_validation=400"], "lower batch.eval_size=400"),
+        (["batch.global_size=400"], "raise trainer.accumulate_grad_batches=1 "),
+        (
+            ["trainer.val_check_interval=1", "batch.global_size=1", "data.num_validation=400"],
+            "lower batch.eval_batch_size=400",
+        ),
     ],
     ids=["training", "validation"],
 )
 def test_out_of_memory_says_which_setting_to_lower(
     sizes: list[str], advice: str, tmp_path: Path, job: Callable[..., Any]
 ) -> None:
-    wide = ["shape.d_ff=500000", "batch.eval_size=400", "run_dir=run"]
+    wide = ["shape.d_ff=500000", "batch.eval_batch_size=400", "run_dir=run"]
     started = job(tmp_path, CLASSIFICATION, *wide, *sizes, memory=12 * 2**30)
     assert started.wait() == 1, started.text
     assert "error: out of memory after" in started.text

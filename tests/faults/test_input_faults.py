@@ -17,13 +17,20 @@ from torch import Tensor
 
 from one_process import Answer, answers_to
 from triptych.assembly.encode_splits import check_ids
-from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
+from triptych.data import IGNORE_INDEX, Batch, Characters, CorpusInfo, EncodedExample, Example, Tokenizer, collate
 from triptych.tasks import Classification, Denoising, Tagging, Task, TaskContext, Translation
 from triptych.training import TrainingModule
 
 pytestmark = pytest.mark.faults
 
-SMALL = ["shape=tiny", "shape.num_layers=1", "tokenizer=bytes", "logger=csv", "trainer.max_steps=2", "batch.size=4"]
+SMALL = [
+    "shape=tiny",
+    "shape.num_layers=1",
+    "tokenizer=bytes",
+    "logger=csv",
+    "trainer.max_steps=2",
+    "batch.global_size=4",
+]
 SMALL += ["trainer.val_check_interval=2", "trainer.accelerator=cpu", "run_dir=run"]
 SMALL_DATES = [*SMALL, "data.num_train=40", "data.num_validation=4", "data.num_test=4", "shape.max_length=128"]
 
@@ -112,12 +119,12 @@ DATA_FAULTS = {
         ["batch.too_long=drop", "18 training examples", "shape.max_length=4"],
     ),
     "17 fewer than an update": (
-        ["train", "task=translation", *SMALL_DATES, "batch.size=41"],
-        ["batch.size=41", "larger than the training split; expected at most 40"],
+        ["train", "task=translation", *SMALL_DATES, "batch.global_size=41"],
+        ["batch.global_size=41", "larger than the training split; expected at most 40"],
     ),
     "17 an example is more than an update": (
-        ["train", "task=translation", *SMALL_DATES, "batch.size=null", "batch.tokens=12"],
-        ["tokens, but batch.tokens=12", "expected at least"],
+        ["train", "task=translation", *SMALL_DATES, "batch.global_size=null", "batch.max_tokens=12"],
+        ["tokens, but batch.max_tokens=12", "expected at least"],
     ),
     "18 unaligned": ([*PAIRS, "data.train=[a.en,short.de]"], ["a.en, line 18", "short.de", "20 and 17 lines"]),
     "18 not UTF-8": ([*PAIRS, "data.train=[a.en,latin.de]"], ["latin.de, line 7", "not UTF-8"]),
@@ -167,7 +174,7 @@ def test_faults_17_and_18_the_same_without_a_fault(folder: Path) -> None:
         [*SETS, "data.name=set", "run_dir=set_run"],
         [*QUESTIONS, "data.train=questions.jsonl", "run_dir=questions"],
         [*PAIRS, "data.train=[a.en,long.de]", "batch.too_long=drop", "run_dir=dropped"],
-        ["train", "task=translation", *SMALL_DATES, "batch.size=40", "run_dir=whole"],
+        ["train", "task=translation", *SMALL_DATES, "batch.global_size=40", "run_dir=whole"],
     ]
     for status, stderr, happened in answers_to(commands, folder):
         assert status == 0, stderr
@@ -183,8 +190,8 @@ class TestIds:
     def test_is_refused_with_file_and_line(self, side: str) -> None:
         good, bad = np.array([1, 9, 2]), np.array([1, 10, 2])
         place = (Path("text.tsv"), 7)
-        fine = Encoded(good, good, good, example=Example("a"))
-        wrong = Encoded(
+        fine = EncodedExample(good, good, good, example=Example("a"))
+        wrong = EncodedExample(
             bad if side == "tokens" else good,
             good,
             bad if side == "source" else good,
@@ -224,8 +231,8 @@ TASKS: dict[str, tuple[type[Task], dict[str, Any]]] = {
         {
             "max_new_tokens": 5,
             "objective": None,
-            "whole_words": False,
-            "mask_share": 0.4,
+            "whole_word_masking": False,
+            "mask_prob": 0.4,
             "mean_span_length": 3,
         },
     ),
@@ -242,7 +249,7 @@ TASKS: dict[str, tuple[type[Task], dict[str, Any]]] = {
     [
         (("classification", "encoder_only"), "sinusoidal"),
         (("tagging", "full"), "alibi"),
-        (("denoising", "decoder_only"), "relative"),
+        (("denoising", "decoder_only"), "relative_bias"),
         (("translation", "full"), "rotary"),
     ],
     ids=str,
@@ -276,12 +283,12 @@ def test_fault_19_a_row_of_padding_only(
 def make_task(name: str, architecture: str, build: Callable[..., Any], *, position: str) -> Task:
     cls, options = TASKS[name]
     tokenizer = Characters().train(["abcd "])
-    corpus = CorpusFacts(labels=("zero", "one"), tag_labels=("even", "odd"), words_are_characters=True)
+    corpus = CorpusInfo(labels=("zero", "one"), tag_labels=("even", "odd"), words_are_characters=True)
     network = build(
         architecture,
         vocab_size=tokenizer.vocab_size,
         num_outputs=cls.num_outputs(tokenizer.vocab_size, corpus),
-        pool=cls.pools[architecture],
+        pool=cls.pooling[architecture],
         position=position,
     )
     context: dict[str, Any] = {
@@ -314,27 +321,27 @@ def padding_batch(task: Task, rows: str) -> Batch:
         return changed[kept]
 
     assert batch.mask is not None
-    labels = with_padding(batch.labels, IGNORE)
+    labels = with_padding(batch.labels, IGNORE_INDEX)
     return Batch(
-        tokens=with_padding(batch.tokens, 0),
+        inputs=with_padding(batch.inputs, 0),
         mask=with_padding(batch.mask, False),
         labels=labels,
         source=None if batch.source is None else with_padding(batch.source, 0),
         source_mask=None if batch.source_mask is None else with_padding(batch.source_mask, False),
         prefix=batch.prefix[kept],
-        normalizer=int((labels != IGNORE).sum()),
+        num_labels_in_step=int((labels != IGNORE_INDEX).sum()),
         examples=batch.examples[kept],
-        num_real=batch.num_real,
+        num_nonpadding=batch.num_nonpadding,
     )
 
 
 def test_fault_19_the_plain_mean_is_not_finite() -> None:
     """What the sum over the number of labels stands against."""
-    assert torch.isnan(F.cross_entropy(torch.zeros(3, 2), torch.full((3,), IGNORE), ignore_index=IGNORE))
+    assert torch.isnan(F.cross_entropy(torch.zeros(3, 2), torch.full((3,), IGNORE_INDEX), ignore_index=IGNORE_INDEX))
 
 
 MISTAKES = {
-    "a word for a truth": (["block.tie_output=perhaps"], ["block.tie_output", "perhaps"]),
+    "a word for a truth": (["block.tie_word_embeddings=perhaps"], ["block.tie_word_embeddings", "perhaps"]),
     "heads that do not divide": (["shape.num_heads=5"], ["shape.num_heads=5", "shape.d_model=128", "4"]),
     "lr=nan": (["optimizer.lr=nan"], ["optimizer.lr=nan", "finite"]),
     "lr=inf": (["optimizer.lr=inf"], ["optimizer.lr=inf", "finite"]),

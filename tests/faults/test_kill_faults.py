@@ -16,14 +16,14 @@ pytestmark = pytest.mark.faults
 
 EMA, BF16 = "callbacks=[default,ema]", "trainer.precision=bf16-mixed"
 WORKERS, DROPOUT = "batch.num_workers=2", "block.dropout=0.1"
-PACKED = "batch.packed=true"
-BY_TOKENS = ["batch.size=null", "batch.tokens=300"]
+PACKED = "batch.packing=true"
+BY_TOKENS = ["batch.global_size=null", "batch.max_tokens=300"]
 HALVES = ["trainer.accumulate_grad_batches=2", "trainer.val_check_interval=14"]
 CASES = {
     "translation_full": [*HALVES, DROPOUT, PACKED, "optimizer=muon"],
     "classification_encoder_only": [WORKERS, BF16, "optimizer=schedule_free_adamw"],
     "language_modeling_decoder_only": [EMA, DROPOUT, *BY_TOKENS],
-    "transcription_prefix_decoder": [DROPOUT, "frames.time_masks=2", "frames.mel_masks=1"],
+    "transcription_prefix_lm": [DROPOUT, "audio_embedding.time_masks=2", "audio_embedding.mel_masks=1"],
 }
 OTHERS = {
     "translation_decoder_only": [WORKERS, *HALVES],
@@ -36,10 +36,10 @@ OTHERS = {
     "denoising_full": [DROPOUT, *HALVES, "optimizer=sgd"],
     "denoising_encoder_only": [EMA, DROPOUT],
     "denoising_decoder_only": [WORKERS, BF16],
-    "transcription_encoder_only": [WORKERS, EMA, "frames.stem=stacked"],
+    "transcription_encoder_only": [WORKERS, EMA, "audio_embedding.stem=stacked"],
     "chat_decoder_only": [DROPOUT, PACKED],
     "captioning_full": [WORKERS, DROPOUT, *HALVES],
-    "captioning_prefix_decoder": [EMA, BF16, DROPOUT],
+    "captioning_prefix_lm": [EMA, BF16, DROPOUT],
     "image_text_matching_encoder_only": [WORKERS, DROPOUT],
     "image_text_matching_decoder_only": [EMA, BF16, DROPOUT],
     "image_generation_encoder_only": [DROPOUT, *HALVES],
@@ -74,11 +74,11 @@ def test_fault_1_killed_at_random_steps(
     assert last.wait() == 0, last.text
 
     record_property("count", f"{case}: {len(targets)} kills")
-    assert killed.summary["updates"] == 60
+    assert killed.summary["steps"] == 60
     assert killed.weights == alone.weights
     assert killed.series == alone.series
     assert killed.summary["metrics"] == alone.summary["metrics"]
-    for count in ("train_tokens", "train_flops", "tokens_per_update"):
+    for count in ("train_tokens", "train_flops", "tokens_per_step"):
         assert killed.summary[count] == alone.summary[count]
     assert not list(killed.directory.rglob("*.tmp"))
 
@@ -98,7 +98,7 @@ def test_fault_2_resume_of_a_resume_across_epochs(
     last = job(tmp_path, *overrides, "run_dir=run")
     assert last.wait() == 0, last.text
     assert alone.wait() == 0, alone.text
-    assert run.summary["updates"] == 60
+    assert run.summary["steps"] == 60
     assert run.summary["train_tokens"] == run_of(tmp_path / "alone").summary["train_tokens"]
     assert run.weights == run_of(tmp_path / "alone").weights
     assert run.series == run_of(tmp_path / "alone").series

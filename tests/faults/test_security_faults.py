@@ -31,7 +31,13 @@ pytestmark = pytest.mark.faults
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["shape=tiny", "shape.num_layers=1", "logger=csv", "trainer.max_steps=2", "trainer.val_check_interval=2"]
-SMALL += ["data.num_train=40", "data.num_validation=4", "data.num_test=4", "batch.size=4", "trainer.accelerator=cpu"]
+SMALL += [
+    "data.num_train=40",
+    "data.num_validation=4",
+    "data.num_test=4",
+    "batch.global_size=4",
+    "trainer.accelerator=cpu",
+]
 SMALL += ["shape.max_length=128", "run_dir=run"]
 
 # The command, several times in one process. After each: was the marker made? Where it is told to, without our guard.
@@ -224,7 +230,7 @@ TARGETS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "lightning.pytorch.callbacks.model_checkpoint.Path.write_text": ([Path(M), "x"], {}),
     "lightning.pytorch.strategies.fsdp.torch.load": ([P], {"weights_only": False}),
     "triptych.report.summary.subprocess.run": ([["mkdir", M]], {}),
-    "triptych.assembly.network.torch.load": ([P], {"weights_only": False}),
+    "triptych.assembly.make_task.torch.load": ([P], {"weights_only": False}),
     # what allowed packages hold themselves
     "lightning.pytorch.cli.instantiate_class": (
         [(), {"class_path": "logging.FileHandler", "init_args": {"filename": M}}],
@@ -495,8 +501,8 @@ class TestOtherWays:
         head = {**config["model"]["head"], "norm": self.HOSTILE["optimizer"]}
         hostile = {key: {key: node} for key, node in self.HOSTILE.items()}
         for name, nodes in {**hostile, "head": {"model": {**config["model"], "head": head}}}.items():
-            facts = {**trained["triptych"], "config": {**config, **nodes}}
-            torch.save({**trained, "triptych": facts}, tmp_path / f"{name}.ckpt")
+            info = {**trained["triptych"], "config": {**config, **nodes}}
+            torch.save({**trained, "triptych": info}, tmp_path / f"{name}.ckpt")
             commands += TestCheckpoints.commands(f"{name}.ckpt")
         for command, (status, stderr, executed) in zip(commands, answers_to(commands, tmp_path), strict=True):
             assert not executed, command

@@ -62,7 +62,7 @@ def test_the_end_is_the_same(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any], chance: random.Random
 ) -> None:
     """Asked to end again and again, most often during a validation, with a moving average of the weights."""
-    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=2000", "batch.eval_size=4",
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=2000", "batch.eval_batch_size=4",
                  "trainer.max_steps=14", "trainer.val_check_interval=2", "block.dropout=0.1"]  # fmt: skip
     alone = job(tmp_path, *overrides, "run_dir=alone")
     run, in_validation = run_of(tmp_path / "run"), []
@@ -76,7 +76,7 @@ def test_the_end_is_the_same(
         assert is_asked or (run.directory / "summary.json").exists(), started.text
         assert run.newest >= before
         newest = run.directory / "checkpoints" / f"step-{run.newest:08d}.ckpt"
-        state = torch.load(newest, weights_only=True)["callbacks"]["Checkpoints"]
+        state = torch.load(newest, weights_only=True)["callbacks"]["CheckpointSaver"]
         in_validation.append(state["pending_validation"])
     last = job(tmp_path, *overrides, "run_dir=run")
     assert last.wait() == 0, last.text
@@ -92,7 +92,7 @@ def test_killed_between_the_last_update_and_the_record(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
     """What is tested then must be the moving average, as it would have been."""
-    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_test=4000", "batch.eval_size=4"]
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_test=4000", "batch.eval_batch_size=4"]
     alone = job(tmp_path, *overrides, "run_dir=alone")
     started, run = job(tmp_path, *overrides, "run_dir=run"), run_of(tmp_path / "run")
     assert started.until(lambda: run.newest == 60), started.text
@@ -111,7 +111,8 @@ def test_killed_between_the_last_update_and_the_record(
 @pytest.mark.fault(1)
 def test_early_stopping_stays_stopped(tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     overrides = [CLASSIFICATION, "callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=1",
-                 "+callbacks.early_stopping.min_delta=10.0", "data.num_test=4000", "batch.eval_size=4"]  # fmt: skip
+                 "+callbacks.early_stopping.min_delta=10.0", "data.num_test=4000",
+                 "batch.eval_batch_size=4"]  # fmt: skip
     started, run = job(tmp_path, *overrides, "run_dir=run"), run_of(tmp_path / "run")
     assert started.until(lambda: run.newest == 14), started.text
     time.sleep(0.3)
@@ -120,7 +121,7 @@ def test_early_stopping_stays_stopped(tmp_path: Path, job: Callable[..., Any], r
     assert not (run.directory / "summary.json").exists()
     again = job(tmp_path, *overrides, "run_dir=run")
     assert again.wait() == 0, again.text
-    assert run.summary["updates"] == 14
+    assert run.summary["steps"] == 14
     assert [row["step"] for row in run.series if row["test/loss"]] == ["14"]
 
 
@@ -146,7 +147,7 @@ class TestResume:
         longer = job(tmp_path, CLASSIFICATION, "run_dir=longer", "trainer.max_steps=9", "resume=run")
         assert longer.wait() == 0, longer.text
         assert "had trainer.max_steps=6" in longer.text
-        assert run_of(tmp_path / "longer").summary["updates"] == 9
+        assert run_of(tmp_path / "longer").summary["steps"] == 9
 
     def test_another_configuration_is_refused_and_never_starts_over(
         self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
@@ -164,7 +165,7 @@ class TestResume:
         never = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6", "resume=never")
         assert never.wait() == 0, never.text
         assert "it starts over" in never.text
-        assert run.summary["updates"] == 6
+        assert run.summary["steps"] == 6
         typo = job(tmp_path, CLASSIFICATION, "run_dir=new", "resume=nevr")
         assert typo.wait() == 1
         assert "expected auto, never, a run directory or a checkpoint; did you mean never?" in typo.text
@@ -199,7 +200,7 @@ class TestResume:
             "tokenizer=bytes": "was trained with tokenizer",
             "optimizer=sgd": "its optimizer state is for optimizer=adamw. Use the same optimizer",
             "shape.num_layers=2": "its network has model.encoder.num_layers=1. Use the same settings",
-            "trainer.max_steps=3": f"has already completed all {step} steps",
+            "trainer.max_steps=3": f"has already completed {step} steps",
             "callbacks.checkpoints.monitor=val/accuracies": "did you mean val/accuracy?",
         }.items():
             refused = job(tmp_path, CLASSIFICATION, ema, "run_dir=new", "resume=run", "optimizer.lr=0.01", override)

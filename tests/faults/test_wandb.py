@@ -73,7 +73,7 @@ class Run:
         """metrics.csv, without what depends on the clock."""
         with open(self.directory / "metrics.csv") as file:
             rows = csv.DictReader(file)
-            return [{k: v for k, v in row.items() if k not in ("train/tokens_per_s", "time_s")} for row in rows]
+            return [{k: v for k, v in row.items() if k not in ("train/tokens_per_second", "elapsed_s")} for row in rows]
 
     def wandb_losses(self, kind: str) -> list[float]:
         """The training losses in the .wandb file."""

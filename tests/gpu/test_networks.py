@@ -13,8 +13,8 @@ from interop import test_decoder_families, test_full_families
 from oracle import Case, decoded_alike
 from parts import make_stack
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
-from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Targets, Visibility, attend
+from triptych.models.generation.decode_step import DecodeStepPool
+from triptych.nn import AttentionMask, PackedLayout, Targets, attend
 
 pytestmark = pytest.mark.gpu
 
@@ -55,12 +55,12 @@ def test_a_packed_row_is_its_documents(
     k, v = torch.randn(2, 1, 2, sum(lengths), width, generator=generator)
 
     def packed(*tensors: torch.Tensor) -> torch.Tensor:
-        documents = Documents(lengths, tensors[0].device)
-        return attend(*tensors, Visibility.within(documents, causal=causal))
+        documents = PackedLayout(lengths, tensors[0].device)
+        return attend(*tensors, AttentionMask.within(documents, causal=causal))
 
     def alone(*tensors: torch.Tensor) -> torch.Tensor:
         sides = zip(*(x.split(lengths, 2) for x in tensors), strict=True)
-        return torch.cat([attend(*side, Visibility(causal=causal)) for side in sides], 2)
+        return torch.cat([attend(*side, AttentionMask(causal=causal)) for side in sides], 2)
 
     on_device, _ = both(packed, device, getattr(torch, dtype), q, k, v)
     _, expected = both(alone, device, getattr(torch, dtype), q, k, v)
@@ -81,10 +81,10 @@ def test_attention_with_masks_and_windows(
 
     def compute(*tensors: torch.Tensor) -> torch.Tensor:
         place = tensors[0].device
-        visibility = Visibility.of(
+        attention_mask = AttentionMask.of(
             num_queries=length, num_keys=length, causal=causal, key_mask=real.to(place), device=place, window=window
         )
-        return attend(*tensors, visibility)
+        return attend(*tensors, attention_mask)
 
     on_device, expected = both(compute, device, getattr(torch, dtype), q, k, v)
     assert all(x.isfinite().all() for x in on_device)
@@ -92,7 +92,7 @@ def test_attention_with_masks_and_windows(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TYPES.items())
-@pytest.mark.parametrize("position", ["sinusoidal", "learned", "rotary", "relative"])
+@pytest.mark.parametrize("position", ["sinusoidal", "learned", "rotary", "relative_bias"])
 def test_a_stack(position: str, dtype: str, tolerance: float, device: torch.device) -> None:
     """Every scheme of positions; weights rounded to the type."""
     torch.manual_seed(0)
@@ -141,7 +141,7 @@ def test_decoding_gives_the_tokens_of_transformers(
     case: Case, num_beams: int, device: torch.device, tmp_path: Path
 ) -> None:
     """By CUDA graphs."""
-    steps = Steps()
+    steps = DecodeStepPool()
     assert decoded_alike(case, tmp_path, num_beams=num_beams, device=device, steps=steps)
     if device.type == "cuda":
         assert steps._idle
@@ -157,7 +157,7 @@ def test_a_graph_gives_what_its_kernels_give(
     GPU was told to copy."""
     network = random_model(architecture, vocab_size=50, max_length=64).float().to(device).eval()
     graphs, tokens = (
-        Steps(captures=device.type == "cuda"),
+        DecodeStepPool(captures=device.type == "cuda"),
         torch.randint(50, (8, 6), generator=torch.Generator().manual_seed(0)).to(device),
     )
     prompt = tokens[:, :1] if architecture == "full" else tokens
@@ -172,9 +172,9 @@ def test_a_graph_gives_what_its_kernels_give(
 
     with torch.autocast(device.type, torch.bfloat16, enabled=casts):
         for _ in range(2):
-            network.steps = Steps(captures=False)
+            network.decode_steps = DecodeStepPool(captures=False)
             expected = decoded()
-            network.steps = graphs
+            network.decode_steps = graphs
             assert decoded() == expected
             if device.type == "cuda":
                 torch.cuda.set_sync_debug_mode("error")

@@ -15,7 +15,7 @@ from lightning.fabric.plugins.environments.lightning import find_free_network_po
 from safetensors.torch import load_file
 
 from clock import bound, wait_until
-from gpu.test_trainings import PATHS, STILL, TINY, WITNESS
+from gpu.test_trainings import PATHS, RECORDING, STILL, TINY
 
 pytestmark = pytest.mark.gpu
 
@@ -25,9 +25,14 @@ COUNT = 2
 
 def start(folder: Path, *overrides: str, count: int = COUNT) -> list[subprocess.Popen[str]]:
     """A training by torchrun: so many nodes, each of one process, all on the first device."""
-    environment = {**os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness.,gloo.", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": PATHS,
+        "TRIPTYCH_ALLOW": "recording_callback.,gloo.",
+        "OMP_NUM_THREADS": "1",
+    }
     port = str(find_free_network_port())
-    command = ["train", *TINY, *WITNESS, *STILL, *overrides, "run_dir=run", f"trainer.num_nodes={count}"]
+    command = ["train", *TINY, *RECORDING, *STILL, *overrides, "run_dir=run", f"trainer.num_nodes={count}"]
     nodes = [
         [sys.executable, "-m", "torch.distributed.run", f"--nnodes={count}", f"--node-rank={rank}",
          "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}", "-m", "triptych", *command]
@@ -66,12 +71,12 @@ def test_two_ranks_of_one_card(task: str, on_device: list[str], tmp_path: Path) 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_nccl_with_a_rank_a_card(strategy: str, device: torch.device, on_device: list[str], tmp_path: Path) -> None:
     """As many as there are cards: one is enough to call it."""
-    chosen = ["experiment=dates/translation", "model=full", *STILL, *TINY, *WITNESS, *on_device]
+    chosen = ["experiment=dates/translation", "model=full", *STILL, *TINY, *RECORDING, *on_device]
     cards = torch.cuda.device_count() if device.type == "cuda" else 1
     finished = subprocess.run(
         [sys.executable, "-m", "triptych", "train", f"trainer={strategy}", f"trainer.devices={cards}", *chosen,
          "run_dir=run"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness."},
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "recording_callback."},
         capture_output=True, text=True, timeout=bound(300), check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr

@@ -24,48 +24,48 @@ LENGTH = [f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES}
 TINY, SMALL = [*tiny.TINY, *LENGTH], [*(size for size in tiny.TINY if size not in tiny.DATES), *LENGTH]
 STILL = ["block.dropout=0", "block.bias=false", "optimizer.eps=1.0e-4", "scheduler.warmup_steps=5"]
 """Nothing is drawn, and nothing learns from rounding errors, as AdamW does where a gradient is 0."""
-WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
+RECORDING = ["+callbacks.recording._target_=recording_callback.RecordingCallback", "+callbacks.recording.folder=."]
 QUESTIONS = {
-    "translation": ("full", "decoder_only", "prefix_decoder"),
+    "translation": ("full", "decoder_only", "prefix_lm"),
     "classification": ("full", "encoder_only", "decoder_only"),
     "pairs": ("full", "encoder_only", "decoder_only"),
     "similarity": ("full", "encoder_only", "decoder_only"),
     "tagging": ("full", "encoder_only", "decoder_only"),
     "question_answering": ("full", "encoder_only", "decoder_only"),
-    "language_modeling": ("full", "decoder_only", "prefix_decoder"),
-    "denoising": ("full", "encoder_only", "decoder_only", "prefix_decoder"),
+    "language_modeling": ("full", "decoder_only", "prefix_lm"),
+    "denoising": ("full", "encoder_only", "decoder_only", "prefix_lm"),
 }
 CELLS = [(question, model) for question, models in QUESTIONS.items() for model in models]
 PACKED = {"classification", "translation", "language_modeling"}
 TEXTS = {"pairs": "5.3.1998\t1998-03-05\n", "similarity": "5.3.1998\t1998-03-05\n"}
 TEXTS["question_answering"] = "year?\t5.3.1998\n"
 FEW = [size for size in tiny.DATES if ".num_" in size]
-DRAWN = [*FEW, "data.max_digits=1", "patches.image_size=[12,24]"]
+DRAWN = [*FEW, "data.max_digits=1", "image_embedding.image_size=[12,24]"]
 OTHERS = {
-    "dates/chat": (("full", "decoder_only", "prefix_decoder"), [*FEW, "data.languages=[de,en]", "data.turns=2"]),
+    "dates/chat": (("full", "decoder_only", "prefix_lm"), [*FEW, "data.languages=[de,en]", "data.turns=2"]),
     "dates/translation task=text_to_text": (("full",), tiny.DATES),
     "dates/language_modeling task=infilling": (("full", "decoder_only"), [*tiny.DATES, "tokenizer.num_sentinels=3"]),
-    "tones/transcription": (("full", "encoder_only", "decoder_only", "prefix_decoder"), FEW),
-    "tones/transcription frames.stem=stacked": (("encoder_only",), FEW),
+    "tones/transcription": (("full", "encoder_only", "decoder_only", "prefix_lm"), FEW),
+    "tones/transcription audio_embedding.stem=stacked": (("encoder_only",), FEW),
     "tones/classification": (("encoder_only",), FEW),
     "digits/encoder_only": (("vit/style",), []),
-    "captions/drawn": (("full", "decoder_only", "prefix_decoder"), DRAWN),
-    "matching/drawn": (("two_encoders", "two_decoders"), DRAWN),
-    "generation/drawn": (("full", "decoder_only", "prefix_decoder"), FEW),
+    "captions/drawn": (("full", "decoder_only", "prefix_lm"), DRAWN),
+    "matching/drawn": (("dual_encoder", "dual_decoder"), DRAWN),
+    "generation/drawn": (("full", "decoder_only", "prefix_lm"), FEW),
 }
 """Turns, sounds and images: the models, and what makes the data small. (The encoder that draws is left out: what it
 does not see is chosen on the device, which has other random numbers.)"""
 
 
 def triptych(folder: Path, *arguments: str) -> Finished:
-    variables = {"PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness.,sync_watch."}
+    variables = {"PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "recording_callback.,sync_watch."}
     return run(*arguments, cwd=folder, variables=variables, seconds=500)
 
 
 def trained(folder: Path, *overrides: str, sizes: Sequence[str] = TINY) -> tuple[list[float], dict[str, Any]]:
     """The loss of each update, and the record."""
     folder.mkdir()
-    finished = triptych(folder, "train", *sizes, *WITNESS, *overrides, "run_dir=run")
+    finished = triptych(folder, "train", *sizes, *RECORDING, *overrides, "run_dir=run")
     assert finished.returncode == 0, finished.stdout + finished.stderr
     losses = torch.load(folder / "losses-0.pt", weights_only=True).tolist()
     return losses, json.loads((folder / "run" / "summary.json").read_text())
@@ -75,7 +75,7 @@ def trained(folder: Path, *overrides: str, sizes: Sequence[str] = TINY) -> tuple
 def test_a_cell(question: str, model: str, on_device: list[str], tmp_path: Path, device: torch.device) -> None:
     """Trained in float32 as on the CPU, evaluated, and asked."""
     chosen = [f"experiment=dates/{question}", f"model={model}", *STILL]
-    chosen += ["batch.packed=true"] * (question in PACKED)
+    chosen += ["batch.packing=true"] * (question in PACKED)
     expected, on_cpu = trained(tmp_path / "cpu", *chosen, "trainer.accelerator=cpu")
     losses, record = trained(tmp_path / "gpu", *chosen, *on_device)
     assert losses == pytest.approx(expected, rel=1e-4)
@@ -127,7 +127,7 @@ def test_a_precision(model: str, precision: str, tolerance: float, on_device: li
     "chosen",
     [
         ["experiment=dates/translation", "model=full"],
-        ["experiment=dates/language_modeling", "batch.packed=true", "trainer.precision=bf16-mixed"],
+        ["experiment=dates/language_modeling", "batch.packing=true", "trainer.precision=bf16-mixed"],
         ["experiment=dates/classification", "model=encoder_only", "trainer.accumulate_grad_batches=2"],
     ],
     ids=["full", "packed", "accumulated"],
@@ -145,7 +145,7 @@ def test_it_goes_on_bitwise_where_kernels_are_deterministic(model: str, on_devic
     trained(tmp_path / "whole", *chosen)
     folder = tmp_path / "parts"
     folder.mkdir()
-    every = ["callbacks.checkpoints.every_n_steps=20", "callbacks.checkpoints.keep=9"]
+    every = ["callbacks.checkpoints.every_n_steps=20", "callbacks.checkpoints.keep_latest=9"]
     first = triptych(folder, "train", *TINY, *chosen, *every, "run_dir=first")
     assert first.returncode == 0, first.stderr
     (middle,) = (folder / "first" / "checkpoints").glob("*00000020.ckpt")
@@ -162,7 +162,13 @@ def test_it_goes_on_bitwise_where_kernels_are_deterministic(model: str, on_devic
 def test_out_of_memory_is_answered_in_a_line(device: torch.device, on_device: list[str], tmp_path: Path) -> None:
     if device.type == "cpu":
         pytest.skip("there the system would end the process, and others with it")
-    large = ["shape.d_model=1024", "shape.num_heads=16", "shape.num_layers=6", "shape.d_ff=4096", "batch.size=16384"]
+    large = [
+        "shape.d_model=1024",
+        "shape.num_heads=16",
+        "shape.num_layers=6",
+        "shape.d_ff=4096",
+        "batch.global_size=16384",
+    ]
     finished = triptych(
         tmp_path, "train", "experiment=dates/translation", "data.num_train=16384", *large, *on_device, "run_dir=run",
         "logger=csv",

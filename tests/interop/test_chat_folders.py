@@ -11,7 +11,7 @@ from tokenizers import models, pre_tokenizers
 
 import oracle
 from predicting import in_double, predict
-from triptych.data import Message, Pretrained
+from triptych.data import Message, PretrainedTokenizer
 from triptych.interop import import_folder, save_pretrained
 
 PAD, EOS, END, START, NEWLINE, VOCAB = 0, 1, 2, 3, 4, 24
@@ -59,7 +59,7 @@ def published(folder: Path, where: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("where", ["file", "text", "list"])
 def test_an_imported_model_answers_as_transformers_does(tmp_path: Path, where: str) -> None:
     model, texts = published(tmp_path / "theirs", where)
-    assert Pretrained(dir=str(tmp_path / "theirs")).train([]).special.chat_template == TEMPLATE
+    assert PretrainedTokenizer(dir=str(tmp_path / "theirs")).train([]).special.chat_template == TEMPLATE
     task: Any = import_folder(tmp_path / "theirs", tmp_path / "chat.ckpt", "chat").task
     assert task.end == END
     task.max_new_tokens = 10

@@ -21,14 +21,14 @@ from commands import run
 from oracle import Case, check, distance, inputs, ours, randomized, theirs, with_images
 from oracle import save as save_theirs
 from predicting import predict
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
-from triptych.data import CorpusFacts, Example, Image, pad
+from triptych.data import CorpusInfo, Example, Image, pad
 from triptych.data.images import as_png
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn.network import weights_sha256
-from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 TEXT = {
     "vocab_size": 101,
@@ -143,7 +143,7 @@ def our_logits(task: Any, seen: list[Image]) -> torch.Tensor:
     """Of the same, as the task reads them."""
     examples = [Example("", target=TEXTS[i % len(TEXTS)], image=image) for i, image in enumerate(seen)]
     items = task.encode(examples)
-    tokens, mask = pad([item.tokens for item in items[: len(TEXTS)]])
+    tokens, mask = pad([item.inputs for item in items[: len(TEXTS)]])
     images = torch.from_numpy(np.stack([item.source for item in items]))
     network = task.network
     return torch.as_tensor(network.read_source(images) @ network.read_text(tokens, mask).T)
@@ -215,7 +215,7 @@ def test_the_mistake_of_old_files_is_read(tmp_path: Path) -> None:
 def test_what_transformers_5_writes_is_read(tmp_path: Path) -> None:
     """One file of both processors; and position_ids, which old files have among the weights."""
     _, processor = published(tmp_path, image_mean=[0.1, 0.2, 0.7])
-    expected = read_network(tmp_path).config.patches
+    expected = read_network(tmp_path).config.image_embedding
     assert list(expected.mean) == [0.1, 0.2, 0.7]
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["text_model.embeddings.position_ids"] = torch.arange(20)[None]
@@ -225,7 +225,7 @@ def test_what_transformers_5_writes_is_read(tmp_path: Path) -> None:
         read_network(tmp_path)
     processor.save_pretrained(tmp_path)
     assert not (tmp_path / "preprocessor_config.json").exists()
-    assert read_network(tmp_path).config.patches == expected
+    assert read_network(tmp_path).config.image_embedding == expected
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,22 @@ def test_what_transformers_5_writes_is_read(tmp_path: Path) -> None:
         ("config.text_config", {"eos_token_id": 7}, "text_config: eos_token_id=7: expected token 7 after each text"),
         ("config.text_config", {"hidden_act": "mish"}, "text_config: hidden_act=mish"),
         ("config.vision_config", {"image_size": [12, 8]}, "image_size=[12, 8]; expected a whole number"),
-        ("config.vision_config", {"patch_size": 5}, "patches.patch_size=[5, 5] does not divide patches.image_size"),
+        (
+            "config.vision_config",
+            {"patch_size": 5},
+            "image_embedding.patch_size=[5, 5] does not divide image_embedding.image_size",
+        ),
         ("preprocessor_config", {"image_processor_type": "ViTImageProcessor"}, "image_processor_type=ViTImageProc"),
         ("preprocessor_config", {"do_rescale": False}, "preprocessor_config: do_rescale=False; expected True"),
         ("preprocessor_config", {"rescale_factor": 0.5}, "rescale_factor=0.5; expected 0.0039"),
         ("preprocessor_config", {"size": {"shortest_edge": 16}}, "size={'shortest_edge': 16}; expected 12 or"),
         ("preprocessor_config", {"crop_size": 8}, "crop_size=8; expected 12 or"),
         ("preprocessor_config", {"image_mean": 0.5}, "image_mean=0.5; expected a number for each channel"),
-        ("preprocessor_config", {"image_mean": [0.5]}, "patches.mean=[0.5]: expected a number for each of 3 channels"),
+        (
+            "preprocessor_config",
+            {"image_mean": [0.5]},
+            "image_embedding.mean=[0.5]: expected a number for each of 3 channels",
+        ),
     ],
     ids=str,
 )
@@ -289,18 +297,24 @@ def test_a_scale_of_more_than_100(excess: float, dtype: str, tmp_path: Path) -> 
 def checkpoint_of(folder: Path, *overrides: str, log_scale: float | None = None) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
     chosen = ["model=clip/style", "shape=tiny", "shape.max_length=24", "task=image_text_matching", "data=drawn_digits"]
-    chosen += ["patches.image_size=[12,12]", "patches.patch_size=[4,4]", "patches.num_channels=3"]
+    chosen += [
+        "image_embedding.image_size=[12,12]",
+        "image_embedding.patch_size=[4,4]",
+        "image_embedding.num_channels=3",
+    ]
     config = composed(*chosen, "logger=csv", *overrides)
     tokenizer = build(config, "tokenizer").train([*TEXTS, "a cat of a photo"] * 9)
-    complete(config, tokenizer, CorpusFacts())
-    task: Any = make_task(RunSettings.of(config), tokenizer, CorpusFacts())
+    complete(config, tokenizer, CorpusInfo())
+    task: Any = make_task(RunSettings.of(config), tokenizer, CorpusInfo())
     randomized(task.network)
     if log_scale is not None:
         task.network.log_scale.data.fill_(log_scale)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
     plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint(
+        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
+    )
     return path
 
 
@@ -309,12 +323,17 @@ OURS = {
     "other widths": ["model.source_decoder.d_model=32", "model.head.num_outputs=20", "model.decoder.num_layers=3"],
     "absorbed": ["block.bias=false", "block.scale_embedding=true", "block.attention.num_kv_heads=2"],
     "fixed positions": ["block/position=sinusoidal"],
-    "statistics": ["patches.mean=[0.5,0.4,0.3]", "patches.std=[0.1,0.2,0.3]", "block/feed_forward=plain"],
+    "statistics": ["image_embedding.mean=[0.5,0.4,0.3]", "image_embedding.std=[0.1,0.2,0.3]", "block/feed_forward=mlp"],
     "scaled states": ["model.head.num_outputs=20", "heads.classes.scale_states=true", "block.norm.eps=1e-3"],
     "classes": ["task.classes=[cat,dog]", "model.source_decoder.num_heads=2"],
-    "from two_decoders": [
-        *("model=two_decoders", "model.source_decoder.causal=false", "model.source_decoder.embed_norm=true"),
-        *("model.head.pool=last", "model.source_head.pool=first", "patches.normalized=false", "patches.bias=false"),
+    "from dual_decoder": [
+        *("model=dual_decoder", "model.source_decoder.causal=false", "model.source_decoder.embed_norm=true"),
+        *(
+            "model.head.pooling=last",
+            "model.source_head.pooling=first",
+            "image_embedding.normalized=false",
+            "image_embedding.bias=false",
+        ),
     ],
     **{kind: [f"tokenizer={kind}"] for kind in ("words", "bytes", "wordpiece")},
     "bpe": ["tokenizer=bpe", "tokenizer.vocab_size=290"],
@@ -367,17 +386,17 @@ def test_a_scale_that_was_trained_to_more_is_written_as_100(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["patches.normalized=true"], "model.source_embedding.normalized=True (there False)"),
-        (["patches.bias=true"], "model.source_embedding.bias=True (there False)"),
-        (["patches.image_size=[12,8]"], "patches.image_size=[12, 8]; expected a square"),
-        (["patches.patch_size=[4,2]"], "patches.patch_size=[4, 2]; expected a square"),
+        (["image_embedding.normalized=true"], "model.source_embedding.normalized=True (there False)"),
+        (["image_embedding.bias=true"], "model.source_embedding.bias=True (there False)"),
+        (["image_embedding.image_size=[12,8]"], "image_embedding.image_size=[12, 8]; expected a square"),
+        (["image_embedding.patch_size=[4,2]"], "image_embedding.patch_size=[4, 2]; expected a square"),
         (["model.source_decoder.causal=true"], "model.source_decoder.causal=True (there False)"),
         (["model.source_decoder.embed_norm=false"], "model.source_decoder.embed_norm=False (there True)"),
-        (["model.source_head.pool=mean"], "model.source_head.pool=mean (there first)"),
-        (["model.head.pool=mean"], "model.head.pool=mean (there last)"),
+        (["model.source_head.pooling=mean"], "model.source_head.pooling=mean (there first)"),
+        (["model.head.pooling=mean"], "model.head.pooling=mean (there last)"),
         (["heads.classes.bias=trained"], "model.head.bias=trained (there none)"),
-        (["block/position=rotary"], "model.source_decoder.position=Rotary (there Learned)"),
-        (["block/residual=post"], "model.decoder.residual=PostNorm (there PreNorm)"),
+        (["block/position=rotary"], "model.source_decoder.position=Rotary (there LearnedPositions)"),
+        (["block/residual=post_norm"], "model.decoder.residual=PostNorm (there PreNorm)"),
     ],
     ids=str,
 )
@@ -391,7 +410,7 @@ def test_what_is_no_clip(overrides: list[str], words: str, tmp_path: Path) -> No
 
 
 def test_two_encoders_are_no_published_family(tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, "model=two_encoders")
+    path = checkpoint_of(tmp_path, "model=dual_encoder")
     with pytest.raises(ConfigError, match="none has a head for task=image_text_matching"):
         save_pretrained(path, tmp_path / "out")
 
@@ -415,7 +434,8 @@ def test_as_commands(tmp_path: Path) -> None:
     assert answers == [pytest.approx(answer, abs=1e-5) for answer in expected], said.stderr
     trained = run(
         "train", "init_from=clip.ckpt", "task=image_text_matching", "data=image_files", "data.dir=.",
-        "data.train=captions.tsv", "data.validation=0.25", "data.test=0.25", "batch.size=4", "trainer.max_steps=2",
+        "data.train=captions.tsv", "data.validation=0.25", "data.test=0.25", "batch.global_size=4",
+        "trainer.max_steps=2",
         "scheduler.warmup_steps=1", "trainer.val_check_interval=2", "logger=csv", "run_dir=run", cwd=tmp_path,
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
@@ -426,7 +446,7 @@ def test_as_commands(tmp_path: Path) -> None:
     assert moved.keys() == before.keys()
     assert 0 < min(moved.values()) < max(moved.values()) < 0.01
     refused = run("train", "experiment=dates/classification", "init_from=clip.ckpt", "model=encoder_only", cwd=tmp_path)
-    assert "init_from=clip.ckpt is two_decoders: its weights cannot initialize model=encoder_only" in refused.stderr
+    assert "init_from=clip.ckpt is dual_decoder: its weights cannot initialize model=encoder_only" in refused.stderr
     exported = run("export", "run", "--output", "tuned", cwd=tmp_path)
     assert exported.returncode == 0, exported.stderr
     assert json.loads((tmp_path / "tuned" / "preprocessor_config.json").read_text())["image_mean"] == [0.1, 0.2, 0.7]

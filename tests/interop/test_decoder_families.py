@@ -219,7 +219,7 @@ def test_reads_the_rotary_settings_of_old_gpt_neox(tmp_path: Path) -> None:
     new = read_network(tmp_path).config
     change(tmp_path, rope_parameters=None, rotary_pct=0.5, rotary_emb_base=77)
     assert read_network(tmp_path).config.block.position == new.block.position
-    assert (new.block.position.theta, new.block.position.share) == (77.0, 0.5)
+    assert (new.block.position.theta, new.block.position.partial_rotary_factor) == (77.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -286,10 +286,10 @@ SMALL = {
     "shape.max_length": 24,
 }
 OF_ATTENTION = {"block.attention.num_kv_heads": 2, "block.attention.qkv_bias": False}
-LIKE_LLAMA = {"block/norm": "rms", "block/position": "rotary", "block/feed_forward": "gated"}
+LIKE_LLAMA = {"block/norm": "rms_norm", "block/position": "rotary", "block/feed_forward": "gated_mlp"}
 MODERN = {
     "block/norm": "modernbert", "block/attention": "modernbert-decoder", "block/position": "modernbert",
-    "block/feed_forward": "gated", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
+    "block/feed_forward": "gated_mlp", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
     "head@heads.tokens": "modernbert", "head@heads.classes": "modernbert", "heads.classes.bias": "none",
 }  # fmt: skip
 NO_BIAS = LIKE_LLAMA | {"block.bias": False}
@@ -300,17 +300,21 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
     [
         ("language_modeling", {}, "gpt2"),
         ("translation", {}, "gpt2"),
-        ("denoising", {"block.tie_output": False}, "gpt2"),
+        ("denoising", {"block.tie_word_embeddings": False}, "gpt2"),
         ("classification", {}, "gpt2"),
         ("tagging", {}, "gpt2"),
         (
             "language_modeling",
-            {**OF_ATTENTION, "block.attention.windows": [9]},
+            {**OF_ATTENTION, "block.attention.sliding_windows": [9]},
             "gpt_neo",
         ),
         ("language_modeling", {"block.attention.num_kv_heads": 1, "block.attention.scale": 0.3}, "gpt2"),
         ("language_modeling", {"block/position": "learned", "block.position.first": 3}, "gpt2"),
-        ("language_modeling", {"block.attention.windows": [None, 4], "block.attention.qkv_bias": False}, "gpt_neo"),
+        (
+            "language_modeling",
+            {"block.attention.sliding_windows": [None, 4], "block.attention.qkv_bias": False},
+            "gpt_neo",
+        ),
         ("language_modeling", LIKE_LLAMA, "llama"),
         (
             "translation",
@@ -322,26 +326,38 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
             {**NO_BIAS, "block.attention.qkv_bias": True, "block.attention.scale": 1.0},
             "llama",
         ),
-        ("language_modeling", {**NO_BIAS, "block/attention": "qk_norm", "block.attention.windows": [None, 4]}, "qwen3"),
-        ("tagging", {**NO_BIAS, "block/attention": "qk_norm", "shape.head_dim": 6, "block.tie_output": True}, "qwen3"),
+        (
+            "language_modeling",
+            {**NO_BIAS, "block/attention": "qk_norm", "block.attention.sliding_windows": [None, 4]},
+            "qwen3",
+        ),
+        (
+            "tagging",
+            {**NO_BIAS, "block/attention": "qk_norm", "shape.head_dim": 6, "block.tie_word_embeddings": True},
+            "qwen3",
+        ),
         (
             "language_modeling",
             {
                 **NO_BIAS,
                 "block/attention": "qk_norm",
                 "block.attention.qk_norm_over": "all",
-                "block/residual": "res_post",
+                "block/residual": "res_post_norm",
             },
             "olmo2",
         ),
         ("language_modeling", {"block/residual": "parallel_norms", "block/position": "rotary"}, "gpt_neox"),
         (
             "tagging",
-            {"block/position": "rotary", "block.position.share": 0.5, "block.attention.num_kv_heads": 2},
+            {
+                "block/position": "rotary",
+                "block.position.partial_rotary_factor": 0.5,
+                "block.attention.num_kv_heads": 2,
+            },
             "gpt_neox",
         ),
         ("language_modeling", MODERN, "modernbert-decoder"),
-        ("classification", MODERN | {"block.attention.windows": None}, "modernbert-decoder"),
+        ("classification", MODERN | {"block.attention.sliding_windows": None}, "modernbert-decoder"),
         ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.position.theta": 100.0}, "llama"),
     ],
     ids=str,

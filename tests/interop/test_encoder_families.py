@@ -11,7 +11,7 @@ from oracle import Case, check, distance, inputs, ours, randomized, theirs
 from triptych.config import ConfigError, build
 from triptych.interop import read_network, write_network
 from triptych.interop.families.bert import Bert
-from triptych.interop.families.family import TheirConfig
+from triptych.interop.families.family import HFConfig
 from triptych.interop.families.roberta import Roberta
 from triptych.interop.networks import configuration
 
@@ -105,13 +105,14 @@ CASES = [
 
 MODERN = {
     "block/norm": "modernbert", "block/attention": "modernbert", "block/position": "modernbert",
-    "block/feed_forward": "gated", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
+    "block/feed_forward": "gated_mlp", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
     "block.scale_embedding": False, "head@heads.tokens": "modernbert", "head@heads.classes": "modernbert",
     "head@heads.tags": "modernbert",
 }  # fmt: skip
 LONG = {
-    "block/residual": "post", "block/attention": "longformer", "block.attention.windows": [3], "block.embed_norm": True,
-    "block.scale_embedding": False, "head@heads.tokens": "bert", "head@heads.classes": "pooler",
+    "block/residual": "post_norm", "block/attention": "longformer", "block.attention.sliding_windows": [3],
+    "block.embed_norm": True, "block.scale_embedding": False, "head@heads.tokens": "bert",
+    "head@heads.classes": "pooler",
     "heads.tags.bias": "trained",
 }  # fmt: skip
 
@@ -125,14 +126,22 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     ("task", "settings", "family"),
     [
         ("denoising", MODERN, "modernbert"),
-        ("classification", MODERN | {"block.position.local_theta": None, "block.attention.windows": [4]}, "modernbert"),
+        (
+            "classification",
+            MODERN | {"block.position.local_theta": None, "block.attention.sliding_windows": [4]},
+            "modernbert",
+        ),
         (
             "tagging",
             MODERN | {"block.norm.bias": True, "block.bias": True, "block.scale_embedding": True},
             "modernbert",
         ),
         ("denoising", LONG, "longformer"),
-        ("tagging", LONG | {"block.attention.windows": [5, 3], "block.attention.qkv_bias": False}, "longformer"),
+        (
+            "tagging",
+            LONG | {"block.attention.sliding_windows": [5, 3], "block.attention.qkv_bias": False},
+            "longformer",
+        ),
     ],
     ids=str,
 )
@@ -170,7 +179,7 @@ def test_reads_the_settings_of_old_modernberts(tmp_path: Path) -> None:
     old = {"global_rope_theta": 500.0, "local_rope_theta": 20.0, "global_attn_every_n_layers": 2}
     change(tmp_path, rope_parameters=None, layer_types=None, **old)
     assert read_network(tmp_path).config == new
-    assert new.block.attention.windows == [None, 3, None, 3]
+    assert new.block.attention.sliding_windows == [None, 3, None, 3]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +215,8 @@ def test_refuses_what_would_change_the_function(
 @pytest.mark.parametrize("family", [Bert(), Roberta()], ids=["bert", "roberta"])
 def test_exports_an_untied_output(family: Bert, tmp_path: Path) -> None:
     """Their untied output layer has a bias of its own, which a tied one shares with the head."""
-    settings = family.settings(TheirConfig({**SMALL, "num_hidden_layers": 2, "pad_token_id": 1}, "config.json"), {})
-    config = configuration("encoder_only", "denoising", {**settings, "block.tie_output": False}, 101)
+    settings = family.settings(HFConfig({**SMALL, "num_hidden_layers": 2, "pad_token_id": 1}, "config.json"), {})
+    config = configuration("encoder_only", "denoising", {**settings, "block.tie_word_embeddings": False}, 101)
     network = randomized(build(config, "model"))
     assert write_network(tmp_path, network, config, "denoising", special={"pad_token_id": 1}).model_type
     model, info = hf.AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)

@@ -19,13 +19,13 @@ SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 4, "d_ff": 12, "vocab_size"
 SHAPE = {f"shape.{key}": value for key, value in SIZES.items()}
 
 ANY = {
-    "block/norm": st.sampled_from(["layer", "rms"]),
-    "block/residual": st.sampled_from(["pre", "post"]),
+    "block/norm": st.sampled_from(["layer_norm", "rms_norm"]),
+    "block/residual": st.sampled_from(["pre_norm", "post_norm"]),
     "block.embed_norm": st.booleans(),
     "block.feed_forward.activation": st.sampled_from(["relu", "gelu", "silu", "relu_squared"]),
-    "block/feed_forward": st.sampled_from(["plain", "gated"]),
+    "block/feed_forward": st.sampled_from(["mlp", "gated_mlp"]),
     "shape.head_dim": st.sampled_from([None, 4]),
-    "block.attention.windows": st.sampled_from([None, [2], [None, 3]]),
+    "block.attention.sliding_windows": st.sampled_from([None, [2], [None, 3]]),
     "heads.tokens.transform": st.sampled_from(["none", "relu"]),
 }
 """What both have, whatever it is."""
@@ -68,12 +68,12 @@ CHANGES: list[list[Change]] = [
         (("learned", 1), ("learned", 2)),
     ),
     changes(
-        ["block.scale_embedding", "block.tie_output"],
+        ["block.scale_embedding", "block.tie_word_embeddings"],
         ((True, True), (True, False)),
         ((True, True), (False, False)),
         ((True, False), (False, False)),
     ),
-    changes(["heads.tokens.scale_states", "block.tie_output"], ((True, False), (False, False))),
+    changes(["heads.tokens.scale_states", "block.tie_word_embeddings"], ((True, False), (False, False))),
 ]
 
 
@@ -131,22 +131,22 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
 @pytest.mark.parametrize(
     ("other", "obstacles"),
     [
-        ({"block/norm": "rms"}, ["norm"]),
+        ({"block/norm": "rms_norm"}, ["norm"]),
         ({"block.norm.eps": 1e-3}, ["norm.eps"]),
-        ({"block/residual": "post"}, ["residual"]),
+        ({"block/residual": "post_norm"}, ["residual"]),
         ({"block/residual": "parallel"}, ["residual"]),
-        ({"block/residual": "sandwich"}, ["residual"]),
+        ({"block/residual": "sandwich_norm"}, ["residual"]),
         ({"block/residual": "parallel_norms"}, ["residual"]),
-        ({"block/residual": "res_post"}, ["residual"]),
+        ({"block/residual": "res_post_norm"}, ["residual"]),
         ({"block.first_norm": False}, ["first_norm"]),
         ({"block.norm.bias": False}, ["norm.bias"]),
         ({"block.embed_norm": True}, ["embed_norm"]),
         ({"block.feed_forward.activation": "gelu"}, ["feed_forward.activation"]),
-        ({"block/feed_forward": "gated"}, ["feed_forward"]),
+        ({"block/feed_forward": "gated_mlp"}, ["feed_forward"]),
         ({"block.bias": False}, ["bias", "attention.qkv_bias"]),
         ({"block.attention.num_kv_heads": 2}, ["attention.num_kv_heads"]),
         ({"shape.head_dim": 4}, ["head_dim", "attention.scale"]),
-        ({"block.attention.windows": [3]}, ["attention.windows"]),
+        ({"block.attention.sliding_windows": [3]}, ["attention.sliding_windows"]),
         ({"block/attention": "qk_norm"}, ["attention.qk_norm"]),
         ({"block.attention.softcap": 2.0}, ["attention.softcap"]),
         ({"heads.tokens.softcap": 2.0}, ["softcap"]),
@@ -155,7 +155,7 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"block/position": "alibi"}, ["position"]),
         ({"shape.max_length": 9}, ["max_length"]),
         ({"shape.d_ff": 9}, ["d_ff"]),
-        ({"shape.num_layers": 1}, ["num_layers", "attention.windows"]),
+        ({"shape.num_layers": 1}, ["num_layers", "attention.sliding_windows"]),
         ({"block/position": "rotary", "block.position.theta": 9.0}, ["position"]),
         (
             {"head@heads.tokens": "bert", "heads.tokens.transform": "relu", "heads.tokens.bias": "none"},
@@ -188,9 +188,9 @@ def test_a_bias_of_keys_that_scores_see_stands_in_the_way(parts: dict[str, Any])
 def test_a_share_of_each_head_stands_in_the_way() -> None:
     rotary = BASE | {"shape.num_heads": 2, "block/position": "rotary"}
     mine, my_settings = network("decoder_only", rotary)
-    _, their_settings = network("decoder_only", rotary | {"block.position.share": 0.5})
+    _, their_settings = network("decoder_only", rotary | {"block.position.partial_rotary_factor": 0.5})
     named = {key.partition(".")[2] for key in absorb(dict(mine.state_dict()), my_settings, their_settings)}
-    assert named == {"position.share"}
+    assert named == {"position.partial_rotary_factor"}
 
 
 def test_frequencies_that_differ_stand_in_the_way() -> None:
@@ -205,9 +205,11 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
         assert absorb(state, my_settings, network("decoder_only", other)[1]) == ["decoder.position.scaling"]
 
 
-@pytest.mark.parametrize(("option", "value"), [("share", 0.5), ("local_theta", 0.5), ("cross", True)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("partial_rotary_factor", 0.5), ("local_theta", 0.5), ("rotate_cross_attention", True)]
+)
 def test_other_options_of_rotary_positions_stand_in_the_way(option: str, value: Any) -> None:
-    both = {"block/position": "rotary", "shape.d_model": 16, "block.attention.windows": [3]}
+    both = {"block/position": "rotary", "shape.d_model": 16, "block.attention.sliding_windows": [3]}
     mine, my_settings = network("decoder_only", both)
     _, their_settings = network("decoder_only", both | {f"block.position.{option}": value})
     assert absorb(dict(mine.state_dict()), my_settings, their_settings) == [f"decoder.position.{option}"]
@@ -218,7 +220,7 @@ def test_another_base_in_windows_says_nothing_where_there_are_none_or_it_is_the_
     mine, my_settings = network("decoder_only", rotary)
     _, theirs = network("decoder_only", rotary | {"block.position.local_theta": 5.0})
     assert absorb(dict(mine.state_dict()), my_settings, theirs) == []
-    windows = rotary | {"block.attention.windows": [3]}
+    windows = rotary | {"block.attention.sliding_windows": [3]}
     mine, my_settings = network("decoder_only", windows)
     _, theirs = network("decoder_only", windows | {"block.position.local_theta": 10000.0})
     assert absorb(dict(mine.state_dict()), my_settings, theirs) == []

@@ -20,13 +20,13 @@ import triptych
 from cases import values_by_day
 from command_line import complete, composed
 from predicting import in_double, predict
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
 from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained
-from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 TEXTS = ["a good film", "Bad, bad film!", "the film of the year is a good year of film", "?"]
 
@@ -135,13 +135,15 @@ def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
     corpus = build(config, "data")
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
-    complete(config, tokenizer, corpus.facts)
-    task = make_task(RunSettings.of(config), tokenizer, corpus.facts)
+    complete(config, tokenizer, corpus.info)
+    task = make_task(RunSettings.of(config), tokenizer, corpus.info)
     oracle.randomized(task.network)
     plain = OmegaConf.to_container(config, resolve=True)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
-    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint(
+        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
+    )
     return path
 
 
@@ -305,7 +307,9 @@ def test_odd_values_are_refused(classifier: Path, values: dict[str, Any], said: 
 
 
 def test_a_folder_where_a_checkpoint_belongs(classifier: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is a Hugging Face folder: triptych import .* --output CHECKPOINT first"):
+    with pytest.raises(
+        ConfigError, match=r"is a Hugging Face folder. Run triptych import .* --output CHECKPOINT first"
+    ):
         triptych.load(classifier)
     with pytest.raises(ConfigError, match="only contains weights"):
         triptych.load(classifier / "model.safetensors")

@@ -31,7 +31,7 @@ from oracle import (
 )
 from triptych.config import ConfigError, build
 from triptych.interop import read_network, write_network
-from triptych.interop.families.family import TheirConfig
+from triptych.interop.families.family import HFConfig
 from triptych.interop.families.marian import Marian
 from triptych.interop.networks import configuration
 from triptych.nn import sinusoids
@@ -199,7 +199,7 @@ def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", [MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding])
 def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
     rows, width = 512, 64
-    mine, config = {"encoder.positions": sinusoids(rows, width)}, TheirConfig({}, "config.json")
+    mine, config = {"encoder.positions": sinusoids(rows, width)}, HFConfig({}, "config.json")
     reordered = Marian().reordered(mine, config, to_ours=False)
     assert torch.equal(reordered["encoder.positions"], table(rows, width).create_weight())
     assert torch.equal(
@@ -207,16 +207,26 @@ def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
     )
 
 
-POST_BART = {"block/residual": "post", "block.embed_norm": True}
-T5_LIKE = {"block/norm": "rms", "block/position": "relative", "block.bias": False, "block/feed_forward": "gated"}
+POST_BART = {"block/residual": "post_norm", "block.embed_norm": True}
+T5_LIKE = {
+    "block/norm": "rms_norm",
+    "block/position": "relative_bias",
+    "block.bias": False,
+    "block/feed_forward": "gated_mlp",
+}
 T5GEMMA_LIKE = {
-    **{"block/norm": "rms", "block/position": "rotary", "block/residual": "sandwich", "block/feed_forward": "gated"},
-    **{"block.bias": False, "block.attention.windows": [4]},
+    **{
+        "block/norm": "rms_norm",
+        "block/position": "rotary",
+        "block/residual": "sandwich_norm",
+        "block/feed_forward": "gated_mlp",
+    },
+    **{"block.bias": False, "block.attention.sliding_windows": [4]},
 }
 OURS = {
     "default": ("pegasus", {}),
-    "original": ("marian", {"block/residual": "post", "block.feed_forward.activation": "relu"}),
-    "untied": ("pegasus", {"block.tie_output": False}),
+    "original": ("marian", {"block/residual": "post_norm", "block.feed_forward.activation": "relu"}),
+    "untied": ("pegasus", {"block.tie_word_embeddings": False}),
     "longer_decoder": ("pegasus", {"model.decoder.max_length": 50}),
     "other_scale": ("pegasus", {"block.attention.scale": 0.1, "heads.tokens.bias": "trained"}),
     "sinusoidal_bart": ("bart", POST_BART),
@@ -224,7 +234,7 @@ OURS = {
     "t5_with_scaled_embedding": ("t5", T5_LIKE),
     "t5gemma_with_one_table": ("t5gemma", T5GEMMA_LIKE),
     "t5gemma_with_two_tables": ("t5gemma", {**T5GEMMA_LIKE, "model/embedding@model.source_embedding": "tokens"}),
-    "t5_untied": ("t5", {**T5_LIKE, "block.tie_output": False, "heads.tokens.scale_states": True}),
+    "t5_untied": ("t5", {**T5_LIKE, "block.tie_word_embeddings": False, "heads.tokens.scale_states": True}),
 }
 
 
@@ -315,7 +325,7 @@ def test_reads_t5_1_1_as_published(tmp_path: Path) -> None:
     """There tie_word_embeddings=false says that nothing is tied or scaled; transformers 5 writes it otherwise."""
     randomized(T5_1_1.model()).save_pretrained(tmp_path)
     read = read_network(tmp_path)
-    assert not read.config.model.tie_output
+    assert not read.config.model.tie_word_embeddings
     assert not read.config.model.head.scale_states
     change(tmp_path, tie_word_embeddings=False, scale_decoder_outputs=None, is_gated_act=None, dense_act_fn=None)
     published = read_network(tmp_path)

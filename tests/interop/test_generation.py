@@ -131,7 +131,7 @@ def test_what_generate_writes_we_write(
         task.search = type(task.search)(num_beams)
     expected = theirs(model, texts)
     assert ours(task, settings) == expected
-    task.constraints = None
+    task.logits_processors = None
     is_natural = "forced_eos_token_id" in settings or (
         num_beams > 1 and any(name.startswith("min") for name in settings)
     )
@@ -157,7 +157,7 @@ def test_settings_go_in_and_out_again(tmp_path: Path) -> None:
     del expected["max_length"], expected["min_length"]
     assert written == {**IDS, **expected}
     again: Any = load_pretrained(tmp_path / "out").task
-    assert again.constraints == first.constraints
+    assert again.logits_processors == first.logits_processors
     assert ours(again, settings) == ours(first, settings)
     model = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").double()
     texts = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -215,7 +215,7 @@ def test_what_is_left_out_is_named(
         ({"repetition_penalty": 0.0}, "repetition_penalty=0.0: expected more than 0"),
         ({"bad_words_ids": [[]]}, "bad_words_ids"),
         ({"bad_words_ids": "none"}, "bad_words_ids"),
-        ({"bad_words_ids": [[VOCAB]]}, f"task.constraints: token {VOCAB}, but the vocabulary has {VOCAB}"),
+        ({"bad_words_ids": [[VOCAB]]}, f"task.logits_processors: token {VOCAB}, but the vocabulary has {VOCAB}"),
         ({"max_length": "long"}, "max_length='long'; expected a whole number of at least 0"),
         ({"num_beams": "many"}, "num_beams"),
     ],

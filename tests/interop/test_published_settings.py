@@ -11,8 +11,8 @@ from cases import by_day
 from command_line import composed
 from triptych.assembly.choose_parts import choose_parts
 from triptych.config import flat
-from triptych.interop.families.equivalences import canonical, differences
-from triptych.interop.families.family import TheirConfig
+from triptych.interop.families.equivalences import canonical, setting_differences
+from triptych.interop.families.family import HFConfig
 from triptych.interop.networks import FAMILIES, configuration
 
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
@@ -109,7 +109,7 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     if model.startswith("clip/"):
         values["preprocessor_config"] = json.loads(hf.CLIPImageProcessorPil().to_json_string())
     family = next(family for family in FAMILIES if family.model_type == values["model_type"])
-    settings = family.settings(TheirConfig(values, "config.json"), {})
+    settings = family.settings(HFConfig(values, "config.json"), {})
     theirs = configuration(family.model, task, settings, 3)
     data = ["data=drawn_digits"] * model.startswith(("vit/", "clip/"))  # images say how many positions there are
     ours = composed(f"model={model}", f"task={task}", *data, "logger=csv")
@@ -121,7 +121,7 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     if model == "transformer/base":  # relu, and no bias of the logits
         expected |= {"head.bias"}
     if model == "t5gemma/2b-2b":  # there the windows of the encoder reach one position further, to both sides
-        expected |= {"encoder.attention.windows"}
-    assert set(differences(resolved(ours), resolved(theirs))) == expected
+        expected |= {"encoder.attention.sliding_windows"}
+    assert set(setting_differences(resolved(ours), resolved(theirs))) == expected
     if model.startswith("clip/"):
-        assert ours.patches == theirs.patches
+        assert ours.image_embedding == theirs.image_embedding

@@ -236,34 +236,37 @@ def own(settings: dict[str, Any], architecture: str = "decoder_only", task: str 
 @pytest.mark.parametrize(
     ("settings", "nearest", "obstacles"),
     [
-        ({"block/norm": "rms"}, "gpt2", ["model.decoder.norm=RMSNorm (there LayerNorm)"]),
+        ({"block/norm": "rms_norm"}, "gpt2", ["model.decoder.norm=RMSNorm (there LayerNorm)"]),
         (
-            {"block/norm": "rms", "block/position": "learned"},
+            {"block/norm": "rms_norm", "block/position": "learned"},
             "gpt2",
             ["model.decoder.norm=RMSNorm (there LayerNorm)"],
         ),
         (
-            {"block/position": "rotary", "block/feed_forward": "gated", "block.attention.num_kv_heads": 1},
+            {"block/position": "rotary", "block/feed_forward": "gated_mlp", "block.attention.num_kv_heads": 1},
             "gpt_neox",
             ["model.decoder.feed_forward=GatedFeedForward (there FeedForward)"],
         ),
         (
-            {"block/norm": "rms", "block/position": "relative"},
+            {"block/norm": "rms_norm", "block/position": "relative_bias"},
             "gpt2",
-            ["model.decoder.position=Relative (there Learned)", "model.decoder.norm=RMSNorm (there LayerNorm)"],
+            [
+                "model.decoder.position=RelativeBias (there LearnedPositions)",
+                "model.decoder.norm=RMSNorm (there LayerNorm)",
+            ],
         ),
         (
-            {"block.attention.windows": [2, 3], "block.attention.qkv_bias": False, "shape.num_layers": 2},
+            {"block.attention.sliding_windows": [2, 3], "block.attention.qkv_bias": False, "shape.num_layers": 2},
             "gpt2",
-            ["model.decoder.attention.windows=[2, 3] (there [None, None])"],
+            ["model.decoder.attention.sliding_windows=[2, 3] (there [None, None])"],
         ),
         (
-            {"shape.num_heads": 3, "shape.head_dim": 4, "block/norm": "rms", "block/position": "rotary"}
-            | {"block/feed_forward": "gated"},
+            {"shape.num_heads": 3, "shape.head_dim": 4, "block/norm": "rms_norm", "block/position": "rotary"}
+            | {"block/feed_forward": "gated_mlp"},
             "llama",
             ["model.decoder.head_dim=4 (there 5)"],
         ),
-        ({"block/residual": "post"}, "gpt2", ["model.decoder.residual=PostNorm (there PreNorm)"]),
+        ({"block/residual": "post_norm"}, "gpt2", ["model.decoder.residual=PostNorm (there PreNorm)"]),
         ({"heads.tokens.bias": "trained"}, "gpt2", ["model.head.bias=trained (there none)"]),
     ],
     ids=str,
@@ -280,6 +283,6 @@ def test_a_network_that_no_family_is(
 
 
 def test_a_task_that_no_family_has_a_head_for(randomize: Callable[..., Any], tmp_path: Path) -> None:
-    network, config = own({"block/residual": "post", "block.embed_norm": True}, "encoder_only", "denoising")
+    network, config = own({"block/residual": "post_norm", "block.embed_norm": True}, "encoder_only", "denoising")
     with pytest.raises(ConfigError, match="none has a head for task=translation"):
         write_network(tmp_path, network, config, "translation")

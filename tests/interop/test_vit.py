@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 import triptych
 from command_line import complete, composed
 from oracle import Case, check, randomized
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network
 from triptych.interop.networks import configuration
-from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 SMALL = {
     "hidden_size": 32,
@@ -81,7 +81,7 @@ def test_a_convolution_of_other_patches_is_refused(tmp_path: Path) -> None:
     [
         ({"patch_size": [2, 3, 4]}, r"patch_size=\[2, 3, 4\]; expected a side, or \[height, width\]"),
         ({"image_size": "8"}, "image_size=8; expected a side"),
-        ({"patch_size": 5}, r"patch_size=\[5, 5\] does not divide patches\.image_size=\[8, 12\]"),
+        ({"patch_size": 5}, r"patch_size=\[5, 5\] does not divide image_embedding\.image_size=\[8, 12\]"),
     ],
 )
 def test_sizes_that_cannot_be(values: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_patches_without_a_bias(tmp_path: Path) -> None:
 
 
 def test_what_is_no_vit(tmp_path: Path) -> None:
-    network, config = network_of({"block/residual": "post"})
+    network, config = network_of({"block/residual": "post_norm"})
     with pytest.raises(ConfigError, match=r"vit, differs in model\.encoder\.residual=PostNorm \(there PreNorm\)"):
         write_network(tmp_path, network, config, "classification")
 
@@ -159,12 +159,14 @@ def test_a_decoder_over_patches_is_no_published_family(tmp_path: Path) -> None:
 def checkpoint_of(folder: Path, *overrides: str) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
     config = composed("logger=csv", *overrides)
-    tokenizer, facts = Characters().train([]), Digits.facts
-    complete(config, tokenizer, facts)
-    task = make_task(RunSettings.of(config), tokenizer, facts)
+    tokenizer, info = Characters().train([]), Digits.info
+    complete(config, tokenizer, info)
+    task = make_task(RunSettings.of(config), tokenizer, info)
     randomized(task.network)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
     plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint(
+        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
+    )
     return path

@@ -34,13 +34,13 @@ from oracle import (
 from oracle import save as save_theirs
 from predicting import predict
 from triptych.assembly.encode_splits import encode_sounds
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.config import ConfigError
 from triptych.config.run_settings import EncodingSettings, RunSettings
-from triptych.data import Characters, CorpusFacts, Example, Sound
+from triptych.data import Audio, Characters, CorpusInfo, Example
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn import sinusoids
-from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 SMALL = {
     "vocab_size": 101,
@@ -165,11 +165,11 @@ def published(folder: Path, **settings: Any) -> tuple[Any, Any]:
     )
 
 
-def sounds(*seconds: float) -> list[Sound]:
+def sounds(*seconds: float) -> list[Audio]:
     """Noise with a tone."""
     draws = np.random.default_rng(0)
     return [
-        Sound.of(0.1 * draws.standard_normal(round(16000 * s)) + 0.3 * np.sin(0.1 * np.arange(round(16000 * s))), 16000)
+        Audio.of(0.1 * draws.standard_normal(round(16000 * s)) + 0.3 * np.sin(0.1 * np.arange(round(16000 * s))), 16000)
         for s in seconds
     ]
 
@@ -177,7 +177,7 @@ def sounds(*seconds: float) -> list[Sound]:
 SOUNDS = sounds(0.2, 0.55, 1.0, 0.31, 0.77, 0.08)
 
 
-def frames_of(processor: Any, heard: list[Sound] = SOUNDS) -> torch.Tensor:
+def frames_of(processor: Any, heard: list[Audio] = SOUNDS) -> torch.Tensor:
     """What transformers makes of sounds."""
     found: torch.Tensor = processor(
         [sound.samples for sound in heard], sampling_rate=16000, return_tensors="pt"
@@ -199,7 +199,7 @@ def written_by_ours(task: Any) -> list[list[int]]:
 def test_frames_and_logits_of_the_same_sounds(tmp_path: Path) -> None:
     model, processor = published(tmp_path)
     task: Any = load_pretrained(tmp_path).task
-    frames = torch.from_numpy(np.stack([task.audio.features(Example("sound", sound=sound)) for sound in SOUNDS]))
+    frames = torch.from_numpy(np.stack([task.audio.features(Example("audio", audio=sound)) for sound in SOUNDS]))
     expected = frames_of(processor).mT
     assert frames.shape == (len(SOUNDS), 100, 7)
     assert float((frames - expected).abs().max()) < 1e-4  # theirs are of float32
@@ -225,7 +225,7 @@ def test_what_generate_writes_we_write(settings: dict[str, Any], tmp_path: Path)
     task: Any = load_pretrained(tmp_path / "ours").task
     assert written_by_ours(task) == expected
     assert all(torch.equal(a, b) for a, b in zip(first.network.parameters(), task.network.parameters(), strict=True))
-    assert task.constraints == first.constraints
+    assert task.logits_processors == first.logits_processors
     assert task.tokenizer.special == first.tokenizer.special
 
 
@@ -243,13 +243,13 @@ def test_the_language_that_is_taken_is_said(tmp_path: Path, caplog: pytest.LogCa
 
 def test_a_processor_of_transformers_5_is_read(tmp_path: Path) -> None:
     _, processor = published(tmp_path)
-    expected = read_network(tmp_path).config.frames
+    expected = read_network(tmp_path).config.audio_embedding
     (tmp_path / "preprocessor_config.json").unlink()
     with pytest.raises(ConfigError, match=r"there is no preprocessor_config\.json"):
         read_network(tmp_path)
     processor.save_pretrained(tmp_path)
     assert not (tmp_path / "preprocessor_config.json").exists()
-    assert read_network(tmp_path).config.frames == expected
+    assert read_network(tmp_path).config.audio_embedding == expected
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_processor_of_transformers_5_is_read(tmp_path: Path) -> None:
             {"forced_decoder_ids": [[2, 5]]},
             "forced_decoder_ids=[[2, 5]]; expected one for each of 1",
         ),
-        ("generation_config", {"suppress_tokens": [999]}, "task.constraints: token 999, but the vocabulary has"),
+        ("generation_config", {"suppress_tokens": [999]}, "task.logits_processors: token 999, but the vocabulary has"),
     ],
     ids=str,
 )
@@ -300,8 +300,8 @@ def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogC
     task = load_pretrained(tmp_path).task
     assert task.audio is not None
     assert (task.max_length, task.audio.max_positions) == (60, 50)
-    examples = [Example("sound", target="the", sound=sound) for sound in sounds(1.1, 0.5)]
-    with pytest.raises(ValueError, match=r"a sound of 55 positions, but shape\.max_length=50"):
+    examples = [Example("audio", target="the", audio=sound) for sound in sounds(1.1, 0.5)]
+    with pytest.raises(ValueError, match=r"an audio clip of 55 positions is longer than shape\.max_length=50"):
         encode_sounds(EncodingSettings(), task, examples, "train", task.audio)
     found = encode_sounds(EncodingSettings(too_long="truncate"), task, examples, "train", task.audio)
     assert [len(item.source) for item in found.items if item.source is not None] == [100, 100]
@@ -310,19 +310,26 @@ def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogC
 
 def checkpoint_of(folder: Path, *overrides: str) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
-    chosen = ["experiment=tones/transcription", "model=full", "frames.rate=16000", "frames.normalized=false"]
-    chosen += ["frames.seconds=1", "frames.num_mels=9", "logger=csv"]
+    chosen = [
+        "experiment=tones/transcription",
+        "model=full",
+        "audio_embedding.rate=16000",
+        "audio_embedding.normalized=false",
+    ]
+    chosen += ["audio_embedding.seconds=1", "audio_embedding.num_mels=9", "logger=csv"]
     if "model=decoder_only" not in overrides:
         chosen.append("model.encoder.max_length=50")
     config = composed(*chosen, *overrides)
     tokenizer = Characters().train(["0123456789 "])
-    complete(config, tokenizer, CorpusFacts())
-    task = make_task(RunSettings.of(config), tokenizer, CorpusFacts())
+    complete(config, tokenizer, CorpusInfo())
+    task = make_task(RunSettings.of(config), tokenizer, CorpusInfo())
     randomized(task.network)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
     plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint(
+        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
+    )
     return path
 
 
@@ -330,8 +337,13 @@ OURS = {
     "default": [],
     "style": ["model=whisper/style"],
     "learned": ["block/position=learned", "block.scale_embedding=false"],
-    "untied": ["block.tie_output=false", "block.attention.qkv_bias=false", "model.decoder.max_length=40"],
-    "no biases": ["block.bias=false", "block.attention.k_bias=false", "frames.window=0.032", "frames.time_masks=2"],
+    "untied": ["block.tie_word_embeddings=false", "block.attention.qkv_bias=false", "model.decoder.max_length=40"],
+    "no biases": [
+        "block.bias=false",
+        "block.attention.k_bias=false",
+        "audio_embedding.window=0.032",
+        "audio_embedding.time_masks=2",
+    ],
 }
 
 
@@ -348,7 +360,7 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     assert frames.shape == (len(SOUNDS), 9, 100)
     mask = torch.ones(len(SOUNDS), 100, dtype=torch.bool)
     tokens = torch.randint(5, 16, (len(SOUNDS), 7))
-    heard = torch.from_numpy(np.stack([mine.task.audio.features(Example("sound", sound=sound)) for sound in SOUNDS]))
+    heard = torch.from_numpy(np.stack([mine.task.audio.features(Example("audio", audio=sound)) for sound in SOUNDS]))
     import_folder(tmp_path / "out", tmp_path / "again.ckpt")
     again = triptych.load(tmp_path / "again.ckpt")
     with torch.no_grad():
@@ -369,15 +381,15 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["frames.normalized=true"], "model.source_embedding.normalized=True (there False)"),
-        (["frames.rate=8000"], "model.source_embedding.rate=8000 (there 16000)"),
-        (["frames.stem=stacked"], "model.source_embedding.stem=stacked (there convolutional)"),
-        (["frames.stride=4"], "model.source_embedding.stride=4 (there 2)"),
-        (["frames.seconds=null"], "model.source_embedding.seconds=None (there 1.0)"),
-        (["frames.seconds=2"], "model.source_embedding.seconds=2 (there 1.0)"),
+        (["audio_embedding.normalized=true"], "model.source_embedding.normalized=True (there False)"),
+        (["audio_embedding.rate=8000"], "model.source_embedding.rate=8000 (there 16000)"),
+        (["audio_embedding.stem=stacked"], "model.source_embedding.stem=stacked (there convolutional)"),
+        (["audio_embedding.stride=4"], "model.source_embedding.stride=4 (there 2)"),
+        (["audio_embedding.seconds=null"], "model.source_embedding.seconds=None (there 1.0)"),
+        (["audio_embedding.seconds=2"], "model.source_embedding.seconds=2 (there 1.0)"),
         (["model.encoder.max_length=75"], "model.encoder.max_length=75: 1.5 s of sound"),
-        (["block/position=rotary"], "model.encoder.position=Rotary (there Learned)"),
-        (["block/residual=post"], "model.encoder.residual=PostNorm (there PreNorm)"),
+        (["block/position=rotary"], "model.encoder.position=Rotary (there LearnedPositions)"),
+        (["block/residual=post_norm"], "model.encoder.residual=PostNorm (there PreNorm)"),
     ],
     ids=str,
 )
@@ -414,7 +426,7 @@ def test_as_commands(tmp_path: Path) -> None:
     (tmp_path / "said.tsv").write_text("\n".join(rows))
     trained = run(
         "train", "init_from=whisper.ckpt", "task=transcription", "data=audio_files", "data.dir=.",
-        "data.train=said.tsv", "data.validation=0.25", "data.test=0.25", "batch.size=4", "trainer.max_steps=2",
+        "data.train=said.tsv", "data.validation=0.25", "data.test=0.25", "batch.global_size=4", "trainer.max_steps=2",
         "scheduler.warmup_steps=1", "trainer.val_check_interval=2", "logger=csv", "run_dir=run", cwd=tmp_path,
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr

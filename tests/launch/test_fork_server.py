@@ -109,7 +109,7 @@ def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
     program = (
         "from triptych.launch import fork_server as f\n"
         "f.MODULES = (*f.MODULES, 'begins_something')\n"
-        "import os; safe = f.load(); print(safe, flush=True); os._exit(0)"
+        "import os; safe = f.import_heavy_modules(); print(safe, flush=True); os._exit(0)"
     )
     finished = subprocess.run(
         [sys.executable, "-c", program],

@@ -13,7 +13,7 @@ import pytest
 from clock import check_within, wait_until
 from command_line import composed
 from triptych.config import ConfigError
-from triptych.launch.processes import Place, find_place, run_processes, tasks_per_node
+from triptych.launch.processes import RankInfo, detect_rank, run_processes, tasks_per_node
 from triptych.launch.signals import STOPS
 from triptych.training.strategies import check_place
 
@@ -161,16 +161,16 @@ def test_no_rank_outlives_a_killed_parent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "place"),
     [
-        ({}, Place(None, 0, 1)),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, Place(None, 0, 1)),  # set by some containers
-        ({"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}, Place("parent", 1, 2)),
-        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x"}, Place("torchrun", 3, 4)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, Place(None, 0, 1)),  # a batch script: no step yet
-        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, Place(None, 0, 1)),  # a shell
-        ({"SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}, Place("srun", 3, 4)),
+        ({}, RankInfo(None, 0, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, RankInfo(None, 0, 1)),  # set by some containers
+        ({"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}, RankInfo("parent", 1, 2)),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x"}, RankInfo("torchrun", 3, 4)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, RankInfo(None, 0, 1)),  # a batch script: no step yet
+        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, RankInfo(None, 0, 1)),  # a shell
+        ({"SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}, RankInfo("srun", 3, 4)),
     ],
 )
-def test_who_has_started_us(environment: dict[str, str], place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_started_us(environment: dict[str, str], place: RankInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("SLURM_"):
             monkeypatch.delenv(name)
@@ -178,10 +178,10 @@ def test_who_has_started_us(environment: dict[str, str], place: Place, monkeypat
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert find_place() == place
+    assert detect_rank() == place
 
 
-ALONE, SRUN, TORCHRUN = Place(None, 0, 1), Place("srun", 0, 4), Place("torchrun", 0, 4)
+ALONE, SRUN, TORCHRUN = RankInfo(None, 0, 1), RankInfo("srun", 0, 4), RankInfo("torchrun", 0, 4)
 STARTED = {
     **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
     **{"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "4"},
@@ -202,7 +202,7 @@ STARTED = {
         (TORCHRUN, ["trainer.devices=4", "trainer.num_nodes=2"], "torchrun started 4 processes"),
         (SRUN, ["trainer.devices=4"], 4),
         (SRUN, ["trainer.devices=2", "trainer.num_nodes=2"], "trainer.devices=2 .* srun started 4 per node"),
-        (ALONE, ["trainer.devices=3"], "batch.size=128 .* 3 processes; expected a multiple of 3"),
+        (ALONE, ["trainer.devices=3"], "batch.global_size=128 .* 3 processes; expected a multiple of 3"),
         (ALONE, ["trainer.devices=0"], "trainer.devices=0"),
         (ALONE, ["trainer=ddp_cpu"], 2),
         (ALONE, ["trainer=fsdp", "trainer.devices=2"], 2),
@@ -227,7 +227,7 @@ STARTED = {
     ],
 )
 def test_how_many_train_together(
-    place: Place, overrides: list[str], answer: int | str, monkeypatch: pytest.MonkeyPatch
+    place: RankInfo, overrides: list[str], answer: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in STARTED.items() if place.starter else ():
         monkeypatch.setenv(name, value)

@@ -12,15 +12,15 @@ from omegaconf import OmegaConf
 
 from triptych.config import ConfigError
 from triptych.config.hydra_guard import check_shell
-from triptych.launch.slurm import SlurmLauncher
+from triptych.launch.slurm import SlurmJobRunner
 from triptych.launch.sweep import Job
 
 DEFAULTS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[2] / "conf/hydra/launcher/slurm.yaml"))
 SETTINGS = {name: value for name, value in DEFAULTS.items() if not name.startswith("_")}
 
 
-def launcher(**settings: Any) -> SlurmLauncher:
-    return SlurmLauncher(**{**SETTINGS, **settings})
+def launcher(**settings: Any) -> SlurmJobRunner:
+    return SlurmJobRunner(**{**SETTINGS, **settings})
 
 
 def run(script: str, index: int, **environment: str) -> list[str]:
@@ -178,5 +178,5 @@ def test_only_the_command_line_speaks_to_a_shell(monkeypatch: pytest.MonkeyPatch
     for missing in said:
         with pytest.raises(ConfigError, match="not allowed in a file"):
             check_shell(node, [override for override in said if override != missing])
-    monkeypatch.setenv("TRIPTYCH_ALLOW", "witness, hydra.launcher")
+    monkeypatch.setenv("TRIPTYCH_ALLOW", "recording, hydra.launcher")
     check_shell(node, [])

@@ -34,7 +34,7 @@ def make_run(directory: Path, updates: int = 0, seconds: float = 0.5) -> Path:
     (directory / "config.yaml").write_text("trainer:\n  max_steps: 100\n")
     rows = [f"{10 * i + 9},{2.5 - 0.1 * i},{seconds * (i + 1)}" for i in range(updates // 10)]
     if rows:
-        (directory / "metrics.csv").write_text("\n".join(["step,train/loss,time_s", *rows]) + "\n")
+        (directory / "metrics.csv").write_text("\n".join(["step,train/loss,elapsed_s", *rows]) + "\n")
     return directory
 
 

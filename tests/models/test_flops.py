@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases import values_by_day
 from parts import make_stack
-from triptych.data import Encoded, collate
+from triptych.data import EncodedExample, collate
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.models.flops import (
     TrainingCost,
@@ -27,41 +27,43 @@ from triptych.nn import (
     Embedding,
     FrameEmbedding,
     Head,
-    Linformer,
-    Longformer,
+    LinformerAttention,
+    LongformerAttention,
     PatchEmbedding,
-    Performer,
-    Reformer,
-    Relative,
+    PerformerAttention,
+    ReformerAttention,
+    RelativeBias,
 )
-from triptych.training.callbacks.cost_log import shape_of
+from triptych.training.callbacks.cost_tracker import shape_of
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
 
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 NETWORKS: list[dict[str, Any]] = [
-    {"position": partial(Relative, num_buckets=4), "gated": True},
+    {"position": partial(RelativeBias, num_buckets=4), "gated": True},
     {"position": "rotary", "num_kv_heads": 2, "bias": False},
-    {"position": "learned", "windows": [3, None]},
+    {"position": "learned", "sliding_windows": [3, None]},
     {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},
-    {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
-    {"position": "relative", "windows": [3]},
+    {"position": "none", "sliding_windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
+    {"position": "relative_bias", "sliding_windows": [3]},
     {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
-    {"position": "none", "windows": [3], "softcap": 2.0},
-    {"position": "alibi", "windows": [3]},
+    {"position": "none", "sliding_windows": [3], "softcap": 2.0},
+    {"position": "alibi", "sliding_windows": [3]},
     {"position": "none", "residual": "parallel", "num_kv_heads": 1},
-    {"position": "none", "attends": Performer, "num_features": 8},
-    {"position": "none", "attends": Reformer, "num_buckets": 4, "reach": 5},
-    {"position": "none", "attends": Longformer, "windows": [3, 9], "num_global": 4},
+    {"position": "none", "attends": PerformerAttention, "num_features": 8},
+    {"position": "none", "attends": ReformerAttention, "num_buckets": 4, "bucket_window": 5},
+    {"position": "none", "attends": LongformerAttention, "sliding_windows": [3, 9], "num_global_tokens": 4},
 ]
 
 
 class TestParameters:
     @every_architecture
-    @pytest.mark.parametrize("tie_output", [False, True])
+    @pytest.mark.parametrize("tie_word_embeddings", [False, True])
     @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
-    def test_count(self, build: Callable[..., Any], architecture: str, tie_output: bool, position: str) -> None:
+    def test_count(
+        self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool, position: str
+    ) -> None:
         attention = 4 * (D * D + D)
         norm = 2 * D
         layer = attention + (2 * D * FF + FF + D) + 2 * norm
@@ -70,14 +72,14 @@ class TestParameters:
             stacks = 2 * stacks + LAYERS * (attention + norm)
         tables = (2 if architecture == "full" else 1) * LENGTH * D if position == "learned" else 0
         embedding = VOCAB * D + tables
-        head = 0 if tie_output else D * VOCAB
-        model = build(architecture, tie_output=tie_output, position=position)
+        head = 0 if tie_word_embeddings else D * VOCAB
+        model = build(architecture, tie_word_embeddings=tie_word_embeddings, position=position)
         assert count_parameters(model) == (embedding + stacks + head, stacks + head)
 
     def test_two_tables(self, build: Callable[..., Any]) -> None:
-        one = build("full", tie_output=True)
+        one = build("full", tie_word_embeddings=True)
         parts = {name: getattr(one, name) for name in ("embedding", "encoder", "decoder", "head")}
-        two = EncoderDecoder(**parts, tie_output=True, source_embedding=Embedding(vocab_size=VOCAB, d_model=D))
+        two = EncoderDecoder(**parts, tie_word_embeddings=True, source_embedding=Embedding(vocab_size=VOCAB, d_model=D))
         everything, rest = count_parameters(one)
         assert count_parameters(two) == (everything + VOCAB * D, rest)
         assert parameters_by_part(two)["embedding"] == 2 * VOCAB * D
@@ -130,7 +132,7 @@ class TestOperations:
             embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
             causal, sizes = architecture == "decoder_only", {"d_model": D, "num_heads": 4, "d_ff": FF}
             stack = make_stack(num_layers=LAYERS, causal=causal, max_length=9, **sizes)
-            parts: dict[str, Any] = {"embedding": embedding, "head": Head(d_model=D, num_outputs=VOCAB, pool="last")}
+            parts: dict[str, Any] = {"embedding": embedding, "head": Head(d_model=D, num_outputs=VOCAB, pooling="last")}
             network = DecoderOnly(**parts, decoder=stack) if causal else EncoderOnly(**parts, encoder=stack)
         body = multiply_adds("encoder_only", 9, 0, outputs=1)
         assert total(network, {(5, 2, 4, 12): 3}) == 3 * 5 * (6 * body + 4 * 8 * 12 * D)
@@ -183,7 +185,7 @@ class TestOperations:
     ) -> None:
         model = on_meta(build, architecture, **options)
         cost = TrainingCost(model)
-        long = [(2, 200, 128), (1, 127, 300)] if options["position"] in ("none", "relative") else []
+        long = [(2, 200, 128), (1, 127, 300)] if options["position"] in ("none", "relative_bias") else []
         for shape in [(5, 24, 17), (2, 1, 24), (1, 2, 1), (3, 20, 2), *long]:
             shape = shape if architecture == "full" else (*shape[:2], 0)
             counted = forward_flops(model, shape)
@@ -199,11 +201,11 @@ class TestOperations:
         block = max(window, 32)
         seen = -(-length // block) * block * (block + (2 - causal) * window) if length >= 4 * block else length**2
         forward = multiply_adds(architecture, length, 0, outputs=length) + 2 * (seen - length**2) * D
-        model = on_meta(build, architecture, windows=[window, None], max_length=400)
+        model = on_meta(build, architecture, sliding_windows=[window, None], max_length=400)
         assert total(model, {(2, length, 0): 1}) == 3 * 2 * 2 * forward
 
     def test_of_shortened_keys(self, build: Callable[..., Any]) -> None:
-        model = on_meta(build, "encoder_only", attends=Linformer, projected_length=4, max_length=200)
+        model = on_meta(build, "encoder_only", attends=LinformerAttention, projected_length=4, max_length=200)
         shape = (2, 130, 0)
         assert TrainingCost(model).by_part({shape: 1}) == {p: 3 * n for p, n in forward_flops(model, shape).items()}
 
@@ -220,7 +222,7 @@ class TestOperations:
             with torch.device("meta"):
                 embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
                 stack = make_stack(num_layers=LAYERS, causal=False, max_length=9, d_model=D, num_heads=4, d_ff=FF)
-                head = Head(d_model=D, num_outputs=VOCAB, pool="first")
+                head = Head(d_model=D, num_outputs=VOCAB, pooling="first")
                 model: Any = EncoderOnly(embedding=embedding, encoder=stack, head=head)
             shape: tuple[int, ...] = (5, 2, 4, 12)
         else:
@@ -230,7 +232,7 @@ class TestOperations:
         assert total(model, {shape: 1}) == counter.get_total_flops()
 
     @pytest.mark.parametrize("stem", ["stacked", "convolutional"])
-    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_decoder", "full"])
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_lm", "full"])
     def test_of_sounds_by_torchs_counter(self, build: Callable[..., Any], architecture: str, stem: Any) -> None:
         """Forward and backward, and of one more token, counted as they run."""
         text = on_meta(build, architecture)
@@ -262,7 +264,7 @@ class TestOperations:
         model = cost_of(build, architecture).network
         assert decoding_flops(model, length, source) == 2 * (LAYERS * layer + D * VOCAB)
 
-    @pytest.mark.parametrize("architecture", ["decoder_only", "prefix_decoder", "full"])
+    @pytest.mark.parametrize("architecture", ["decoder_only", "prefix_lm", "full"])
     def test_of_images_before_texts_by_torchs_counter(self, build: Callable[..., Any], architecture: str) -> None:
         """Forward and backward, and of one more token, counted as they run."""
         text = on_meta(build, architecture, position="rotary")
@@ -278,20 +280,20 @@ class TestOperations:
             layer = 4 * D * D + 2 * (5 + 9) * D + 2 * D * FF
             assert decoding_flops(model, 5, 9) == 2 * (LAYERS * layer + D * VOCAB)
         words, image = np.array([1, 7, 2]), np.zeros((2, 4, 12), dtype=np.float32)
-        batch = collate([Encoded(words, words, image)] * 5)
+        batch = collate([EncodedExample(words, words, image)] * 5)
         assert shape_of(batch, model) == (5, 3, 9)
-        assert (batch.num_real, batch.num_slots, batch.source_mask) == (20, 20, None)
+        assert (batch.num_nonpadding, batch.num_with_padding, batch.source_mask) == (20, 20, None)
 
 
 def test_the_shape_of_a_batch_of_images(build: Callable[..., Any]) -> None:
-    batch = collate([Encoded(np.zeros((2, 4, 12), dtype=np.float32), np.array([1]))] * 3)
+    batch = collate([EncodedExample(np.zeros((2, 4, 12), dtype=np.float32), np.array([1]))] * 3)
     assert shape_of(batch, build("encoder_only")) == (3, 2, 4, 12)
-    assert (batch.num_real, batch.num_slots, batch.mask) == (3, 3, None)
+    assert (batch.num_nonpadding, batch.num_with_padding, batch.mask) == (3, 3, None)
 
 
 @pytest.mark.parametrize("source", [None, np.array([1, 7, 8, 9, 2])])
 def test_the_shape_of_a_batch(source: Any, build: Callable[..., Any]) -> None:
-    batch = collate([Encoded(np.array([1, 7, 2]), np.array([7, 2, 0]), source)] * 4)
+    batch = collate([EncodedExample(np.array([1, 7, 2]), np.array([7, 2, 0]), source)] * 4)
     assert shape_of(batch, build("full")) == (4, 3, 0 if source is None else 5)
 
 
@@ -301,6 +303,6 @@ def test_the_shape_of_a_batch_of_sounds(build: Callable[..., Any]) -> None:
     frames = FrameEmbedding(rate=8000, num_mels=3, d_model=D, stride=2)
     sound, words = np.zeros((7, 3), dtype=np.float32), np.array([1, 7, 2])
     network = DecoderOnly(embedding=text.embedding, source_embedding=frames, decoder=text.decoder, head=text.head)
-    assert shape_of(collate([Encoded(words, words, sound)] * 5), network) == (5, 3, 4)
+    assert shape_of(collate([EncodedExample(words, words, sound)] * 5), network) == (5, 3, 4)
     network = DecoderOnly(embedding=frames, decoder=text.decoder, head=text.head)
-    assert shape_of(collate([Encoded(sound, np.array([1]))] * 5), network) == (5, 4, 0)
+    assert shape_of(collate([EncodedExample(sound, np.array([1]))] * 5), network) == (5, 4, 0)

@@ -10,13 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triptych.models.generation import Constraints, NextToken, Prompts, Sampling, generate
-from triptych.nn import Longformer, Performer, Reformer
+from triptych.models.generation import LogitsProcessors, NextToken, Prompts, Sampling, generate
+from triptych.nn import LongformerAttention, PerformerAttention, ReformerAttention
 
 VOCAB, END = 11, 0
 GREEDY = Sampling()
 
-every_position = pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+every_position = pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative_bias"])
 
 
 def step_by_step(logits: Callable[[Tensor], Tensor], prompt: Tensor, *, num_tokens: int) -> list[int]:
@@ -117,13 +117,24 @@ class TestGreedy:
 WAYS: dict[str, dict[str, Any]] = {
     **{
         position: {"position": position}
-        for position in ("none", "learned", "sinusoidal", "rotary", "relative", "alibi")
+        for position in ("none", "learned", "sinusoidal", "rotary", "relative_bias", "alibi")
     },
-    "windows": {"position": "rotary", "windows": [3, None]},
+    "windows": {"position": "rotary", "sliding_windows": [3, None]},
     "shared keys": {"num_kv_heads": 2},
-    "longformer": {"position": "rotary", "attends": Longformer, "windows": [3, 2], "num_global": 2},
-    "performer": {"position": "rotary", "attends": Performer, "num_features": 12},
-    "reformer": {"position": "rotary", "attends": Reformer, "num_buckets": 4, "num_rounds": 2, "reach": 3},
+    "longformer": {
+        "position": "rotary",
+        "attends": LongformerAttention,
+        "sliding_windows": [3, 2],
+        "num_global_tokens": 2,
+    },
+    "performer": {"position": "rotary", "attends": PerformerAttention, "num_features": 12},
+    "reformer": {
+        "position": "rotary",
+        "attends": ReformerAttention,
+        "num_buckets": 4,
+        "num_hashes": 2,
+        "bucket_window": 3,
+    },
 }
 
 
@@ -203,15 +214,15 @@ class TestOthersTakeThePlaces:
 
 def test_others_wait_for_all_where_there_are_rules(random_model: Callable[..., Any], pad: Callable[..., Any]) -> None:
     """For the rules count the tokens of all rows at once."""
-    decoder, rules = random_model("decoder_only"), Constraints(min_new_tokens=2, repetition_penalty=1.5)
+    decoder, rules = random_model("decoder_only"), LogitsProcessors(min_new_tokens=2, repetition_penalty=1.5)
     rows = [torch.randint(1, VOCAB, (1, 3 + i % 2)) for i in range(9)]
 
     def start(some: list[Tensor], limits: list[int]) -> Prompts:
         prompts, mask = pad(some, left=True)
         return Prompts(decoder.continuation(mask, capacity=12), prompts, mask, limits)
 
-    alone = [Queue([row], [7], start).generate(1, end=3, constraints=rules)[0] for row in rows]
+    alone = [Queue([row], [7], start).generate(1, end=3, logits_processors=rules)[0] for row in rows]
     queue = Queue(rows, [7] * 9, start)
-    assert queue.generate(4, end=3, constraints=rules) == alone
+    assert queue.generate(4, end=3, logits_processors=rules) == alone
     assert queue.taken == [4, 4, 1]
     assert len(set(map(len, alone))) > 1

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from parts import POSITIONS
-from triptych.models import DecoderOnly, EncoderDecoder, PrefixDecoder
+from triptych.models import DecoderOnly, EncoderDecoder, PrefixLM
 from triptych.nn import Network, PatchEmbedding
 
 assert_close = partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5)
 VOCAB, WIDTH, LENGTH = 11, 16, 5
-ARCHITECTURES = ("full", "decoder_only", "prefix_decoder")
+ARCHITECTURES = ("full", "decoder_only", "prefix_lm")
 KINDS: dict[str, type[Network]] = {
-    "full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_decoder": PrefixDecoder
+    "full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_lm": PrefixLM
 }  # fmt: skip
 every_position = pytest.mark.parametrize("position", POSITIONS)
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -38,7 +38,7 @@ def sees(random_model: Callable[..., Any], architecture: str, position: str = "r
 def answer(network: Any, tokens: Tensor, images: Tensor) -> Tensor:
     if isinstance(network, EncoderDecoder):
         return network(images, tokens)
-    prefix = {"prefix": torch.ones(len(tokens), dtype=torch.long)} if isinstance(network, PrefixDecoder) else {}
+    prefix = {"prefix": torch.ones(len(tokens), dtype=torch.long)} if isinstance(network, PrefixLM) else {}
     return network(tokens, source=images, **prefix)
 
 

@@ -67,7 +67,7 @@ class TestShape:
             build(architecture, num_heads=7)
 
     def test_a_context_longer_than_the_table(self, build: Callable[..., Any], architecture: str) -> None:
-        for position in ("learned", "sinusoidal", "rotary", "relative", "none"):
+        for position in ("learned", "sinusoidal", "rotary", "relative_bias", "none"):
             model, tokens = build(architecture, position=position, max_length=8), torch.zeros(1, 9, dtype=torch.long)
             inputs = (tokens, tokens) if architecture == "full" else (tokens,)
             if position in ("learned", "sinusoidal"):

@@ -34,8 +34,8 @@ class TestCount:
                 num_layers=6,
                 num_heads=8,
                 d_ff=2048,
-                residual="post",
-                tie_output=True,
+                residual="post_norm",
+                tie_word_embeddings=True,
             )
         assert self.count(model) == 63_082_496
 
@@ -46,12 +46,12 @@ class TestCount:
         num_kv_heads=st.sampled_from([1, 2]),
         head_dim=st.sampled_from([None, 6]),
         d_ff=st.integers(1, 40),
-        norm=st.sampled_from(["layer", "rms"]),
-        residual=st.sampled_from(["pre", "post"]),
+        norm=st.sampled_from(["layer_norm", "rms_norm"]),
+        residual=st.sampled_from(["pre_norm", "post_norm"]),
         gated=st.booleans(),
         bias=st.booleans(),
-        position=st.sampled_from(["none", "learned", "sinusoidal", "rotary", "relative"]),
-        tie_output=st.booleans(),
+        position=st.sampled_from(["none", "learned", "sinusoidal", "rotary", "relative_bias"]),
+        tie_word_embeddings=st.booleans(),
     )
     def test_is_the_closed_formula(self, build: Callable[..., Any], architecture: str, **options: Any) -> None:
         d, vocab, max_length = 16, 13, 24
@@ -59,19 +59,19 @@ class TestCount:
             model = build(architecture, vocab_size=vocab, d_model=d, max_length=max_length, **options)
         layers, heads, kv_heads, d_ff = (options[x] for x in ("num_layers", "num_heads", "num_kv_heads", "d_ff"))
         head_dim, bias = options["head_dim"] or d // heads, int(options["bias"])
-        norm = d * (2 if options["norm"] == "layer" else 1)
+        norm = d * (2 if options["norm"] == "layer_norm" else 1)
         attention = 2 * d * head_dim * (heads + kv_heads) + bias * (head_dim * (heads + 2 * kv_heads) + d)
         ups = 2 if options["gated"] else 1
         feed_forward = (ups + 1) * d * d_ff + bias * (ups * d_ff + d)
-        per_stack = norm * (options["residual"] == "pre") + 32 * heads * (options["position"] == "relative")
+        per_stack = norm * (options["residual"] == "pre_norm") + 32 * heads * (options["position"] == "relative_bias")
         per_stack += max_length * d * (options["position"] == "learned")
         stack = layers * (attention + feed_forward + 2 * norm) + per_stack
         stacks = stack if architecture != "full" else 2 * stack + layers * (attention + norm)
-        assert self.count(model) == vocab * d + stacks + (0 if options["tie_output"] else vocab * d)
+        assert self.count(model) == vocab * d + stacks + (0 if options["tie_word_embeddings"] else vocab * d)
 
     @every_architecture
     def test_a_model_on_the_meta_device_computes_shapes(self, build: Callable[..., Any], architecture: str) -> None:
-        for position in ("none", "learned", "sinusoidal", "rotary", "relative"):
+        for position in ("none", "learned", "sinusoidal", "rotary", "relative_bias"):
             with torch.device("meta"):
                 model = build(architecture, position=position)
                 tokens = torch.zeros(2, 5, dtype=torch.long)
@@ -83,7 +83,7 @@ class TestCount:
 @every_architecture
 class TestTying:
     def test_is_one_tensor_after_saving_and_loading(self, build: Callable[..., Any], architecture: str) -> None:
-        saved, loaded = (build(architecture, tie_output=True) for _ in range(2))
+        saved, loaded = (build(architecture, tie_word_embeddings=True) for _ in range(2))
         file = io.BytesIO()
         torch.save(saved.state_dict(), file)
         file.seek(0)
@@ -97,7 +97,7 @@ class TestTying:
         assert torch.equal(loss_of(loaded, tokens), loss_of(saved, tokens))
 
     def test_the_gradient_is_the_sum_of_both_uses(self, build: Callable[..., Any], architecture: str) -> None:
-        tied, untied = build(architecture, tie_output=True), build(architecture)
+        tied, untied = build(architecture, tie_word_embeddings=True), build(architecture)
         untied.load_state_dict(tied.state_dict())
         tokens = torch.randint(11, (2, 5))
         for model in (tied, untied):
@@ -106,7 +106,7 @@ class TestTying:
         assert_close(tied.embedding.tokens.weight.grad, expected)
 
     def test_stays_after_a_step(self, build: Callable[..., Any], architecture: str) -> None:
-        model = build(architecture, tie_output=True)
+        model = build(architecture, tie_word_embeddings=True)
         before = model.head.output.weight.detach().clone()
         optimizer = torch.optim.AdamW(model.parameters())
         loss_of(model, torch.randint(11, (2, 5))).backward()
@@ -115,8 +115,10 @@ class TestTying:
         assert model.head.output.weight is model.embedding.tokens.weight
 
     def test_of_other_shapes_raises(self, build: Callable[..., Any], architecture: str) -> None:
-        with pytest.raises(ValueError, match=r"model\.tie_output=true: the head has 3 outputs, the vocabulary 11"):
-            build(architecture, num_outputs=3, tie_output=True)
+        with pytest.raises(
+            ValueError, match=r"model\.tie_word_embeddings=true: the head has 3 outputs, the vocabulary 11"
+        ):
+            build(architecture, num_outputs=3, tie_word_embeddings=True)
 
     def test_untied_are_two(self, build: Callable[..., Any], architecture: str) -> None:
         model = build(architecture)

@@ -23,7 +23,7 @@ every_position = pytest.mark.parametrize("position", POSITIONS)
 few_examples = settings(max_examples=5)  # for each kind of position
 blocks = st.fixed_dictionaries(
     {
-        "norm": st.sampled_from(["layer", "rms"]),
+        "norm": st.sampled_from(["layer_norm", "rms_norm"]),
         "residual": st.sampled_from([*RESIDUALS]),
         "activation": st.sampled_from([*ACTIVATIONS]),
         "gated": st.booleans(),
@@ -32,7 +32,7 @@ blocks = st.fixed_dictionaries(
         "head_dim": st.sampled_from([None, 8]),
         "qk_norm": st.sampled_from(QK_NORMS),
         "softcap": st.sampled_from([None, 2.0]),
-        "tie_output": st.booleans(),
+        "tie_word_embeddings": st.booleans(),
     }
 )
 
@@ -144,7 +144,7 @@ class TestPadding:
     pairs_by_day([*POSITIONS], ["none", "first", "last", "mean"], ["encoder_only", "decoder_only", "full"]),
 )
 @few_examples
-@given(block=blocks.map(lambda block: block | {"tie_output": False}))
+@given(block=blocks.map(lambda block: block | {"tie_word_embeddings": False}))
 def test_a_row_of_padding_only_stays_finite(
     random_model: Callable[..., Any], architecture: str, position: str, pool: str, block: dict[str, Any]
 ) -> None:

@@ -23,10 +23,10 @@ lengths = st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=1, 
 options = st.fixed_dictionaries(
     {
         "pool": st.sampled_from(["none", "first", "mean", "last"]),
-        "norm": st.sampled_from(["layer", "rms"]),
+        "norm": st.sampled_from(["layer_norm", "rms_norm"]),
         "residual": st.sampled_from([*RESIDUALS]),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
-        "windows": st.sampled_from([None, [2, None]]),
+        "sliding_windows": st.sampled_from([None, [2, None]]),
         "qk_norm": st.sampled_from(QK_NORMS),
         "softcap": st.sampled_from([None, 2.0]),
         "first": st.sampled_from([0, 2]),
@@ -54,7 +54,7 @@ def padded(model: Any, texts: Texts, pad: Callable[..., Any]) -> Tensor:
     """The same of a padded batch."""
     (tokens, mask), (source, source_mask) = (pad([text[None] for text in side]) for side in texts)
     logits: Tensor = model(source, tokens, source_mask, mask) if model.architecture == "full" else model(tokens, mask)
-    return logits[mask] if model.head.pool == "none" else logits
+    return logits[mask] if model.head.pooling == "none" else logits
 
 
 def check(model: Any, texts: Texts, pad: Callable[..., Any], tolerance: float) -> None:
@@ -107,7 +107,7 @@ class TestPacked:
 
         def of_chosen(texts: Texts) -> Tensor:
             logits = packed(model, texts)
-            return logits.split([len(text) for text in texts[0]] if model.head.pool == "none" else 1)[chosen]
+            return logits.split([len(text) for text in texts[0]] if model.head.pooling == "none" else 1)[chosen]
 
         def others_changed(side: list[Tensor]) -> list[Tensor]:
             return [text if i == chosen else (text + 1) % VOCAB for i, text in enumerate(side)]

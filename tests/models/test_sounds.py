@@ -10,13 +10,13 @@ from torch import Tensor
 
 from cases import pairs_by_day
 from parts import POSITIONS
-from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixLM
 from triptych.nn import FrameEmbedding, Network
 
 assert_close = partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5)
 VOCAB, MELS, WIDTH = 11, 5, 16
 LENGTHS = (9, 4, 6)
-ARCHITECTURES = ("full", "decoder_only", "prefix_decoder")
+ARCHITECTURES = ("full", "decoder_only", "prefix_lm")
 every_position = pytest.mark.parametrize("position", POSITIONS)
 
 
@@ -35,7 +35,7 @@ def hears(random_model: Callable[..., Any], architecture: str, position: str = "
     for parameter in embedding.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     kinds: dict[str, type[Network]] = {
-        "full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_decoder": PrefixDecoder,
+        "full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_lm": PrefixLM,
         "encoder_only": EncoderOnly,
     }  # fmt: skip
     stacks = {name: getattr(model, name) for name in ("encoder", "decoder") if hasattr(model, name)}
@@ -49,7 +49,7 @@ def hears(random_model: Callable[..., Any], architecture: str, position: str = "
 def answer(network: Any, tokens: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
     if isinstance(network, EncoderDecoder):
         return network(source, tokens, mask)
-    prefix = {"prefix": torch.ones(len(tokens), dtype=torch.long)} if isinstance(network, PrefixDecoder) else {}
+    prefix = {"prefix": torch.ones(len(tokens), dtype=torch.long)} if isinstance(network, PrefixLM) else {}
     return network(tokens, source=source, source_mask=mask, **prefix)
 
 
@@ -80,7 +80,7 @@ def test_a_sound_by_itself(random_model: Callable[..., Any], architecture: str, 
     network = hears(random_model, architecture, position)
     if architecture == "decoder_only":
         network = DecoderOnly(embedding=network.source_embedding, decoder=network.decoder, head=network.head)
-    network.head.pool = pool
+    network.head.pooling = pool
     content, mask = frames(*LENGTHS)
     together = network(content, mask)
     for row, x, length in zip(together, content, LENGTHS, strict=True):
@@ -137,5 +137,5 @@ def test_mistakes(random_model: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"model.source_embedding.d_model=8 beside d_model=16: both share one width"):
         DecoderOnly(embedding=decoder.embedding, source_embedding=narrow, decoder=decoder.decoder, head=decoder.head)
     frames_alone = FrameEmbedding(rate=8000, num_mels=MELS, d_model=WIDTH).double()
-    with pytest.raises(ValueError, match=r"model.tie_output=true: frames have no table of tokens"):
-        DecoderOnly(embedding=frames_alone, decoder=decoder.decoder, head=decoder.head, tie_output=True)
+    with pytest.raises(ValueError, match=r"model.tie_word_embeddings=true: frames have no table of tokens"):
+        DecoderOnly(embedding=frames_alone, decoder=decoder.decoder, head=decoder.head, tie_word_embeddings=True)

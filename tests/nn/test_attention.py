@@ -16,8 +16,8 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
-from triptych.nn import Documents, MultiHeadAttention, Rotary, Visibility, attend, attention
-from triptych.nn.attention import attend_explicitly, reads_packed_rows
+from triptych.nn import AttentionMask, MultiHeadAttention, PackedLayout, Rotary, attend, attention
+from triptych.nn.attention import attend_eager, reads_packed_rows
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import causal_mask
 from triptych.nn.positions import rotate
@@ -75,15 +75,15 @@ def test_attend_is_the_formula(
         key_mask[0, keys - 2 :] = False
         key_mask[1, :2] = False
         key_mask[2] = False
-    visibility = Visibility.of(
+    attention_mask = AttentionMask.of(
         num_queries=queries, num_keys=keys, causal=causal, key_mask=key_mask, device=torch.device("cpu")
     )
     expected = formula(q, k, v, visible_pairs(key_mask, batch, queries, keys, causal=causal), bias)
-    assert_close(attend(q, k, v, visibility, bias).double(), expected, atol=1e-5, rtol=1e-5)
-    mask = causal_mask(queries, keys, q.device) if visibility.causal else visibility.mask
-    explicit = attend_explicitly(q, k, v, mask, bias, scale=None, softcap=None, dropout=0.0)
+    assert_close(attend(q, k, v, attention_mask, bias).double(), expected, atol=1e-5, rtol=1e-5)
+    mask = causal_mask(queries, keys, q.device) if attention_mask.causal else attention_mask.mask
+    explicit = attend_eager(q, k, v, mask, bias, scale=None, softcap=None, dropout=0.0)
     assert_close(explicit.double(), expected, atol=1e-5, rtol=1e-5)
-    in_bf16 = attend(q.bfloat16().requires_grad_(), k.bfloat16(), v.bfloat16(), visibility, bias)
+    in_bf16 = attend(q.bfloat16().requires_grad_(), k.bfloat16(), v.bfloat16(), attention_mask, bias)
     assert_close(in_bf16.double(), expected, atol=0.04, rtol=0.04)
 
 
@@ -101,7 +101,7 @@ def test_visibility_says_who_sees_whom(
     key_mask = None
     if seed is not None:
         key_mask = torch.rand(batch, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
-    visibility = Visibility.of(
+    attention_mask = AttentionMask.of(
         num_queries=queries,
         num_keys=keys,
         causal=causal,
@@ -109,12 +109,12 @@ def test_visibility_says_who_sees_whom(
         device=torch.device("cpu"),
         window=window,
     )
-    if visibility.causal:
-        assert visibility.mask is None
+    if attention_mask.causal:
+        assert attention_mask.mask is None
         assert queries == keys  # the kernel aligns its triangle at the first key
         found = torch.ones(queries, keys, dtype=torch.bool).tril()
     else:
-        found = torch.ones(1, dtype=torch.bool) if visibility.mask is None else visibility.mask[:, 0]
+        found = torch.ones(1, dtype=torch.bool) if attention_mask.mask is None else attention_mask.mask[:, 0]
     expected = visible_pairs(key_mask, batch, queries, keys, causal=causal)
     if window is not None:
         near = [[abs(past + i - j) < window for j in range(keys)] for i in range(queries)]
@@ -128,7 +128,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(biased: bool)
     bias = torch.randn(1, 4, 5, 5, requires_grad=True) if biased else None
     inputs = [tensor for tensor in (q, k, v, bias) if tensor is not None]
     mask = torch.tensor([True, False])[:, None, None, None].expand(2, 1, 1, 5)
-    y = attend(q, k, v, Visibility(mask=mask), bias)
+    y = attend(q, k, v, AttentionMask(mask=mask), bias)
     assert torch.equal(y[1], torch.zeros_like(y[1]))
     assert y[0].abs().min() > 0
     for gradient in torch.autograd.grad(y.square().sum(), inputs):
@@ -140,7 +140,7 @@ def test_dropped_weights_are_zero_or_scaled_up() -> None:
     keys = 2000
     q, k = torch.zeros(2, 1, 1, keys, keys).unbind()
     v = torch.eye(keys)[None, None]  # with uniform scores the result is the matrix of weights itself
-    weights = attend(q[:, :, :4], k, v, Visibility(), dropout=0.25) * keys
+    weights = attend(q[:, :, :4], k, v, AttentionMask(), dropout=0.25) * keys
     assert_close(weights.unique(), torch.tensor([0.0, 1 / 0.75]))
     assert abs((weights == 0).double().mean() - 0.25) < 0.03  # six standard deviations
 
@@ -166,7 +166,7 @@ class TestMultiHeadAttention:
         if padded:
             key_mask = torch.ones(source.shape[:2], dtype=torch.bool)
             key_mask[0, 2:] = False
-        visibility = Visibility.of(
+        attention_mask = AttentionMask.of(
             num_queries=5, num_keys=source.shape[1], causal=causal, key_mask=key_mask, device=x.device
         )
         other = nn.MultiheadAttention(12, 3, batch_first=True)
@@ -178,7 +178,7 @@ class TestMultiHeadAttention:
             key_padding_mask=None if key_mask is None else ~key_mask,
             attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None,
         )
-        assert_close(attention(x, memory, visibility=visibility), expected, atol=1e-5, rtol=1e-5)
+        assert_close(attention(x, memory, attention_mask=attention_mask), expected, atol=1e-5, rtol=1e-5)
 
     def test_grouped_queries_are_repeated_key_heads(self, randomize: Callable[..., Any]) -> None:
         grouped = randomize(MultiHeadAttention(make_sizes(d_model=16, num_heads=4, head_dim=3), num_kv_heads=2))
@@ -189,16 +189,16 @@ class TestMultiHeadAttention:
             state[name] = torch.cat([first, first, second, second])
         full.load_state_dict(state)
         x = torch.randn(2, 5, 16)
-        assert_close(grouped(x, visibility=Visibility()), full(x, visibility=Visibility()))
+        assert_close(grouped(x, attention_mask=AttentionMask()), full(x, attention_mask=AttentionMask()))
 
     def test_dropout_acts_in_training_only(self) -> None:
         attention = MultiHeadAttention(make_sizes(d_model=12, num_heads=3), dropout=0.5)
         same = MultiHeadAttention(make_sizes(d_model=12, num_heads=3))
         same.load_state_dict(attention.state_dict())
         x = torch.randn(2, 5, 12)
-        expected = same(x, visibility=Visibility())
-        assert not torch.allclose(attention(x, visibility=Visibility()), expected)
-        assert_close(attention.eval()(x, visibility=Visibility()), expected)
+        expected = same(x, attention_mask=AttentionMask())
+        assert not torch.allclose(attention(x, attention_mask=AttentionMask()), expected)
+        assert_close(attention.eval()(x, attention_mask=AttentionMask()), expected)
 
     def test_projections_without_bias(self) -> None:
         attention = MultiHeadAttention(make_sizes(d_model=12, num_heads=3, bias=False))
@@ -230,40 +230,43 @@ class TestMultiHeadAttention:
             projection(x).unflatten(-1, (3, 4)).transpose(1, 2)
             for projection in (attention.q, attention.k, attention.v)
         )
-        heads = attend(rotate(q, angles), rotate(k, angles), v, Visibility())
+        heads = attend(rotate(q, angles), rotate(k, angles), v, AttentionMask())
         expected = attention.o(heads.transpose(1, 2).reshape(2, 6, 12))
-        found = attention(x, visibility=Visibility(), angles=angles)
+        found = attention(x, attention_mask=AttentionMask(), angles=angles)
         assert_close(found, expected)
         assert_close(
-            attention(x, visibility=Visibility(), angles=rotary.angles(positions + 7)), found, atol=1e-5, rtol=1e-5
+            attention(x, attention_mask=AttentionMask(), angles=rotary.angles(positions + 7)),
+            found,
+            atol=1e-5,
+            rtol=1e-5,
         )
-        assert not torch.allclose(attention(x, visibility=Visibility()), found)
+        assert not torch.allclose(attention(x, attention_mask=AttentionMask()), found)
 
     @pytest.mark.parametrize("rotary", [False, True])
     def test_a_cache_changes_nothing(self, randomize: Callable[..., Any], rotary: bool) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3), num_kv_heads=1))
         x = torch.randn(2, 6, 12)
         angles = Rotary(make_sizes(head_dim=4)).angles(torch.arange(6)) if rotary else None
-        expected = attention(x, visibility=Visibility(causal=True), angles=angles)
+        expected = attention(x, attention_mask=AttentionMask(causal=True), angles=angles)
         cache = LayerCache(capacity=6)
         found = []
         for start, end in itertools.pairwise((0, 3, 4, 6)):
-            visibility = Visibility.of(
+            attention_mask = AttentionMask.of(
                 num_queries=end - start, num_keys=end, causal=True, key_mask=None, device=x.device
             )
             now = None if angles is None else (angles[0][start:end], angles[1][start:end])
-            found.append(attention(x[:, start:end], visibility=visibility, angles=now, cache=cache))
+            found.append(attention(x[:, start:end], attention_mask=attention_mask, angles=now, cache=cache))
         assert_close(torch.cat(found, dim=1), expected)
 
     def test_a_memory_is_projected_once(self, randomize: Callable[..., Any]) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3)))
         x, memory, cache = torch.randn(2, 1, 12), torch.randn(2, 4, 12), LayerCache(capacity=4)
-        expected = attention(x, memory, visibility=Visibility())
+        expected = attention(x, memory, attention_mask=AttentionMask())
         calls = []
         attention.k.register_forward_hook(lambda *_: calls.append("k"))
         attention.v.register_forward_hook(lambda *_: calls.append("v"))
         for _ in range(3):
-            assert_close(attention(x, memory, visibility=Visibility(), cache=cache), expected)
+            assert_close(attention(x, memory, attention_mask=AttentionMask(), cache=cache), expected)
         assert calls == ["k", "v"]
 
 
@@ -332,19 +335,19 @@ class TestPackedRows:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Against padded rows; None is cross-attention."""
-        documents = Documents([4, 7, 1], torch.device("cpu"))
-        sources = documents if causal is not None else Documents([2, 3, 5], torch.device("cpu"))
+        documents = PackedLayout([4, 7, 1], torch.device("cpu"))
+        sources = documents if causal is not None else PackedLayout([2, 3, 5], torch.device("cpu"))
         q = torch.randn(1, 4, 12, 8, dtype=torch.float64)
         k, v = torch.randn(2, 1, kv_heads, len(sources.positions), 8, dtype=torch.float64).unbind()
         if causal is None:
-            visibility = Visibility.across(documents, sources)
+            attention_mask = AttentionMask.across(documents, sources)
         else:
-            visibility = Visibility.within(documents, causal=causal, window=window)
-        expected = attend(q, k, v, visibility, scale=0.3)
+            attention_mask = AttentionMask.within(documents, causal=causal, window=window)
+        expected = attend(q, k, v, attention_mask, scale=0.3)
         monkeypatch.setattr(attention, "reads_packed_rows", lambda q: True)
         monkeypatch.setattr(attention, "varlen_attn", kernel)
         monkeypatch.setattr(attention, "TELLS_GROUPS", "enable_gqa" in inspect.signature(kernel).parameters)
-        assert_close(attend(q, k, v, visibility, scale=0.3), expected)
+        assert_close(attend(q, k, v, attention_mask, scale=0.3), expected)
 
     def test_the_torch_that_is_installed_takes_what_is_said(self) -> None:
         known = of_torch_2_12 if attention.TELLS_GROUPS else of_torch_2_11

@@ -58,23 +58,25 @@ class TestFeedForward:
 
 class TestNorm:
     def test_layer_norm_is_the_formula(self, randomize: Callable[..., Any]) -> None:
-        norm, x, eps = randomize(NORMS["layer"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
+        norm, x, eps = randomize(NORMS["layer_norm"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
         centred = x.double() - x.double().mean(-1, keepdim=True)
         expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight + norm.bias
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
 
     def test_rms_norm_is_the_formula(self, randomize: Callable[..., Any]) -> None:
-        norm, x, eps = randomize(NORMS["rms"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
+        norm, x, eps = randomize(NORMS["rms_norm"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
         expected = norm.weight * x.double() / (x.double().square().mean(-1, keepdim=True) + eps).sqrt()
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
         assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
 class TestResidual:
-    @pytest.mark.parametrize("norm", ["layer", "rms"])
+    @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
     def test_pre_and_post(self, randomize: Callable[..., Any], norm: str) -> None:
         x = torch.randn(2, 3, 8)
-        pre, post = (randomize(RESIDUALS[name](make_sizes(d_model=8), NORMS[norm])) for name in ("pre", "post"))
+        pre, post = (
+            randomize(RESIDUALS[name](make_sizes(d_model=8), NORMS[norm])) for name in ("pre_norm", "post_norm")
+        )
         assert_close(pre(x, torch.sin), x + torch.sin(pre.norm(x)))
         assert_close(post(x, torch.sin), post.norm(x + torch.sin(x)))
 

@@ -18,7 +18,7 @@ from triptych.nn.kernels import cross_entropy as loss
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "tied": {"tie_output": True},
+    "tied": {"tie_word_embeddings": True},
     "transform": {"head_options": {"transform": "gelu", "norm": LayerNorm, "bias": "trained", "scale_states": True}},
     "fixed bias": {"head_options": {"bias": "fixed"}},
     "softcap": {"head_options": {"bias": "trained", "softcap": 1.5}},
@@ -82,7 +82,7 @@ class TestTargets:
 def test_under_autocast_chunks_change_no_more_than_rounding(
     random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = random_model("decoder_only", d_model=64, max_length=32, tie_output=True).float()
+    model = random_model("decoder_only", d_model=64, max_length=32, tie_word_embeddings=True).float()
     tokens, labels = torch.randint(11, (8, 32)), torch.randint(11, (256,))
     with torch.autocast("cpu", torch.bfloat16):
         plain = cross_entropy(model(tokens).flatten(0, 1).float(), labels, reduction="sum")

@@ -13,33 +13,33 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from parts import make_sizes
-from triptych.models import PrefixDecoder
+from triptych.models import PrefixLM
 from triptych.nn import (
-    Documents,
+    AttentionMask,
     Embedding,
     Head,
     KeyValueCache,
-    Linformer,
-    Longformer,
+    LinformerAttention,
+    LongformerAttention,
     MultiHeadAttention,
-    Performer,
+    PackedLayout,
+    PerformerAttention,
     Position,
-    Reformer,
-    Relative,
+    ReformerAttention,
+    RelativeBias,
     Rotary,
     Stack,
-    Visibility,
 )
-from triptych.nn.longformer import attend_around_global_tokens
-from triptych.nn.performer import attend_by_features, draw_orthogonal
-from triptych.nn.reformer import attend_in_buckets
-from triptych.report.attention_maps import recorded
+from triptych.nn.longformer_attention import attend_around_global_tokens
+from triptych.nn.performer_attention import attend_by_features, draw_orthogonal
+from triptych.nn.reformer_attention import attend_in_buckets
+from triptych.report.attention_maps import record_attention
 
 PARTS: dict[str, Callable[..., MultiHeadAttention]] = {
-    "linformer": partial(Linformer, projected_length=5),
-    "performer": partial(Performer, num_features=12),
-    "reformer": partial(Reformer, num_buckets=4, num_rounds=2, reach=3),
-    "longformer": partial(Longformer, windows=[3, 2], num_global=2),
+    "linformer": partial(LinformerAttention, projected_length=5),
+    "performer": partial(PerformerAttention, num_features=12),
+    "reformer": partial(ReformerAttention, num_buckets=4, num_hashes=2, bucket_window=3),
+    "longformer": partial(LongformerAttention, sliding_windows=[3, 2], num_global_tokens=2),
 }
 CAUSAL = [name for name in PARTS if name != "linformer"]
 both_sides = [(name, causal) for name in PARTS for causal in (False, True) if not causal or name in CAUSAL]
@@ -71,10 +71,10 @@ class TestStack:
     @pytest.mark.parametrize("lengths", [(5, 9, 2), (140, 3), (7, 7)])
     def test_packed_documents_are_read_as_alone(self, name: str, causal: bool, lengths: tuple[int, ...]) -> None:
         stack, x = make_stack(name, causal=causal), random(1, sum(lengths), 16)
-        leading = torch.tensor([2, 1, 2][: len(lengths)])
-        packed = stack(x, documents=Documents(lengths, x.device), leading=leading)
+        num_global_tokens = torch.tensor([2, 1, 2][: len(lengths)])
+        packed = stack(x, documents=PackedLayout(lengths, x.device), num_global_tokens=num_global_tokens)
         for i, (part, found) in enumerate(zip(x.split(lengths, 1), packed.split(lengths, 1), strict=True)):
-            torch.testing.assert_close(found, stack(part, leading=leading[i : i + 1]))
+            torch.testing.assert_close(found, stack(part, num_global_tokens=num_global_tokens[i : i + 1]))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_of_all_types(self, name: str, causal: bool, dtype: torch.dtype) -> None:
@@ -99,7 +99,7 @@ class TestStack:
         attention.o.register_forward_pre_hook(lambda module, inputs: seen.update(heads=inputs[0]))
         attention.v.register_forward_hook(lambda module, inputs, output: seen.update(v=output))
         mask = torch.arange(length) < torch.tensor([[length], [6]])
-        with torch.no_grad(), recorded(stack) as weights:
+        with torch.no_grad(), record_attention(stack) as weights:
             stack(x, mask=mask)
         heads, v = (seen[key].view(2, length, 4, 4).transpose(1, 2) for key in ("heads", "v"))
         first = 1 if name == "longformer" else 0
@@ -125,11 +125,11 @@ class TestDecoder:
         """Prompts are padded on the left."""
         stack, x = make_stack(name, causal=True), random(2, length, 16)
         mask = torch.arange(length) >= torch.tensor([[0], [prompt // 2]])
-        leading = torch.tensor([min(2, prompt), 1])
-        expected = stack(x, mask=mask, leading=leading)
+        num_global_tokens = torch.tensor([min(2, prompt), 1])
+        expected = stack(x, mask=mask, num_global_tokens=num_global_tokens)
         cache, found = KeyValueCache(num_layers=2, capacity=length), []
         for start, end in [(0, prompt), *((i, i + 1) for i in range(prompt, length))]:
-            found.append(stack(x[:, start:end], mask=mask[:, :end], cache=cache, leading=leading))
+            found.append(stack(x[:, start:end], mask=mask[:, :end], cache=cache, num_global_tokens=num_global_tokens))
         torch.testing.assert_close(torch.cat(found, 1)[mask], expected[mask])
 
     def test_a_decoder_looks_at_a_memory_by_all_pairs(self, name: str) -> None:
@@ -186,7 +186,7 @@ class TestPerformer:
         for num_features in (16, 64, 256, 1024):
             estimates = []
             for _ in range(100):
-                part = Performer(sizes, num_features=num_features)
+                part = PerformerAttention(sizes, num_features=num_features)
                 estimates.append(part._features(q).exp() @ part._features(k).exp().mT / num_features)
             of_all = torch.stack(estimates)
             errors[num_features] = float((of_all - exact).square().mean().sqrt())
@@ -199,11 +199,11 @@ class TestPerformer:
         torch.manual_seed(0)
         sizes = make_sizes(d_model=16, num_heads=4)
         exact = MultiHeadAttention(sizes).double()
-        part = Performer(sizes, num_features=20_000).double()
+        part = PerformerAttention(sizes, num_features=20_000).double()
         part.load_state_dict({**exact.state_dict(), "directions": part.directions})
         x = random(1, 30, 16) / 2
-        expected = exact(x, visibility=Visibility())
-        assert (part(x, visibility=Visibility()) - expected).norm() / expected.norm() < 0.01
+        expected = exact(x, attention_mask=AttentionMask())
+        assert (part(x, attention_mask=AttentionMask()) - expected).norm() / expected.norm() < 0.01
 
 
 class TestReformer:
@@ -212,13 +212,13 @@ class TestReformer:
     @given(
         causal=st.booleans(),
         length=st.integers(1, 90),
-        reach=st.integers(1, 40),
+        bucket_window=st.integers(1, 40),
         rounds=st.integers(1, 3),
         num_buckets=st.sampled_from([2, 6]),
         seed=st.integers(0, 9),
     )
     def test_a_token_sees_the_nearest_of_its_bucket(
-        self, causal: bool, length: int, reach: int, rounds: int, num_buckets: int, seed: int
+        self, causal: bool, length: int, bucket_window: int, rounds: int, num_buckets: int, seed: int
     ) -> None:
         """Whatever the rounds have it count once; itself counts where there is no other."""
         generator = torch.Generator().manual_seed(seed)
@@ -231,15 +231,15 @@ class TestReformer:
                 for bucket in range(num_buckets):
                     members = [i for i in range(length) if buckets[r, 0, h, i] == bucket]
                     for a, i in enumerate(members):
-                        first = max(0, a - reach + 1)
-                        for j in members[first : a + 1 if causal else a + reach]:
+                        first = max(0, a - bucket_window + 1)
+                        for j in members[first : a + 1 if causal else a + bucket_window]:
                             sees[0, h, i, j] = j != i
         alone = ~sees.any(-1)
         sees |= alone[..., None] & torch.eye(length, dtype=torch.bool)
-        found = attend_in_buckets(q, k, v, buckets, reach=reach, causal=causal)
+        found = attend_in_buckets(q, k, v, buckets, bucket_window=bucket_window, causal=causal)
         torch.testing.assert_close(found, softmax_of_pairs(q, k, v, sees, 1.0))
         if causal:
-            newest = attend_in_buckets(q[:, :, -1:], k, v, buckets, reach=reach, causal=True)
+            newest = attend_in_buckets(q[:, :, -1:], k, v, buckets, bucket_window=bucket_window, causal=True)
             torch.testing.assert_close(newest, found[:, :, -1:])
 
     def test_more_rounds_find_more_of_the_weight(self) -> None:
@@ -250,11 +250,13 @@ class TestReformer:
         others = ~torch.eye(128, dtype=torch.bool)
         expected = (q @ k.mT).masked_fill(~others, float("-inf")).softmax(-1) @ v
         errors = []
-        for num_rounds in (1, 2, 4, 8):
+        for num_hashes in (1, 2, 4, 8):
             found = []
             for _ in range(8):
-                part = Reformer(make_sizes(d_model=8, num_heads=1), num_buckets=8, num_rounds=num_rounds).double()
-                found.append(attend_in_buckets(q, k, v, part._hash(k, None), reach=128, causal=False))
+                part = ReformerAttention(
+                    make_sizes(d_model=8, num_heads=1), num_buckets=8, num_hashes=num_hashes
+                ).double()
+                found.append(attend_in_buckets(q, k, v, part._hash(k, None), bucket_window=128, causal=False))
             errors.append(float((torch.stack(found) - expected).square().mean().sqrt()))
         assert all(more < 0.85 * fewer for fewer, more in itertools.pairwise(errors))
 
@@ -266,18 +268,18 @@ class TestLongformer:
         causal=st.booleans(),
         length=st.integers(1, 150),
         window=st.integers(1, 40),
-        num_global=st.integers(1, 4),
-        leading=st.lists(st.integers(1, 4), min_size=2, max_size=2),
+        maximum=st.integers(1, 4),
+        num_global_tokens=st.lists(st.integers(1, 4), min_size=2, max_size=2),
         padding=st.integers(0, 20),
     )
     def test_pair_by_pair(
-        self, causal: bool, length: int, window: int, num_global: int, leading: list[int], padding: int
+        self, causal: bool, length: int, window: int, maximum: int, num_global_tokens: list[int], padding: int
     ) -> None:
         """Padding on the left, whose rows say nothing."""
         padding = min(padding, length - 1)
         q, k, v, global_q, global_k, global_v = (random(2, 1, length, 3) for _ in range(6))
         real = torch.arange(length) >= torch.tensor([[0], [padding]])
-        is_global = real & (real.cumsum(1) <= torch.tensor(leading).clamp(max=num_global)[:, None])
+        is_global = real & (real.cumsum(1) <= torch.tensor(num_global_tokens).clamp(max=maximum)[:, None])
         p, j = torch.arange(length)[:, None], torch.arange(length)
         past = (j <= p) if causal else torch.ones(length, length, dtype=torch.bool)
         sees = (((p - j).abs() < window) | is_global[:, None]) & past & real[:, None]
@@ -287,7 +289,7 @@ class TestLongformer:
         expected = (of_all.softmax(-1) @ global_v).where(is_global[:, None, :, None], expected)
         found = attend_around_global_tokens(
             q, k, (v, global_v), global_q, global_k, is_global, real if padding else None,
-            window=window, causal=causal, num_global=num_global, dropout=0.0,
+            window=window, causal=causal, num_global_tokens=maximum, dropout=0.0,
         )  # fmt: skip
         torch.testing.assert_close(found.where(rows, 0), expected.where(rows, 0))
 
@@ -297,8 +299,8 @@ class TestLinformer:
 
     def test_of_projected_keys(self) -> None:
         sizes = make_sizes(d_model=8, num_heads=2, max_length=20)
-        part, x = Linformer(sizes, projected_length=3).double(), random(2, 9, 8)
-        found = part(x, visibility=Visibility(key_mask=torch.arange(9) < torch.tensor([[9], [4]])))
+        part, x = LinformerAttention(sizes, projected_length=3).double(), random(2, 9, 8)
+        found = part(x, attention_mask=AttentionMask(key_mask=torch.arange(9) < torch.tensor([[9], [4]])))
         for row, length in enumerate((9, 4)):
             heads = []
             for head in (slice(0, 4), slice(4, 8)):
@@ -310,36 +312,36 @@ class TestLinformer:
 
     def test_refused_in_a_decoder(self) -> None:
         with pytest.raises(ValueError, match="a decoder would see the future"):
-            Linformer(make_sizes(causal=True))
-        Linformer(make_sizes(causal=True), cross=True)
+            LinformerAttention(make_sizes(causal=True))
+        LinformerAttention(make_sizes(causal=True), cross=True)
 
     def test_no_longer_than_its_matrices(self) -> None:
         stack = make_stack("linformer", causal=False, max_length=6)
-        with pytest.raises(ValueError, match=r"7 positions, but shape.max_length=6 \(Linformer\)"):
+        with pytest.raises(ValueError, match=r"7 positions, but shape.max_length=6 \(LinformerAttention\)"):
             stack(random(1, 7, 16))
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_refused(name: str) -> None:
     """What needs all pairs."""
-    with pytest.raises(ValueError, match="block/position=relative adds to the score of each pair of positions"):
-        make_stack(name, causal=False, position=Relative)
+    with pytest.raises(ValueError, match="block/position=relative_bias adds to the score of each pair of positions"):
+        make_stack(name, causal=False, position=RelativeBias)
     stack = make_stack(name, causal=False, position=Position)
     embedding, head = Embedding(vocab_size=9, d_model=16), Head(d_model=16, num_outputs=9)
     with pytest.raises(ValueError, match=r"takes no mask of pairs, .*, or block/attention=multi_head$"):
-        PrefixDecoder(embedding=embedding, decoder=stack, head=head)
+        PrefixLM(embedding=embedding, decoder=stack, head=head)
 
 
 @pytest.mark.parametrize(
     ("part", "options", "message"),
     [
-        (Linformer, {"projected_length": 0}, "projected_length=0"),
-        (Performer, {"num_features": 0}, "num_features=0"),
-        (Reformer, {"num_buckets": 7}, "num_buckets=7: expected an even number; nearest: 8"),
-        (Reformer, {"num_rounds": 0}, "num_rounds=0"),
-        (Reformer, {"reach": 0}, "reach=0"),
-        (Longformer, {"windows": [0]}, r"windows=\[0\]"),
-        (Longformer, {"num_global": 0}, "num_global=0"),
+        (LinformerAttention, {"projected_length": 0}, "projected_length=0"),
+        (PerformerAttention, {"num_features": 0}, "num_features=0"),
+        (ReformerAttention, {"num_buckets": 7}, "num_buckets=7: expected an even number; nearest: 8"),
+        (ReformerAttention, {"num_hashes": 0}, "num_hashes=0"),
+        (ReformerAttention, {"bucket_window": 0}, "bucket_window=0"),
+        (LongformerAttention, {"sliding_windows": [0]}, r"sliding_windows=\[0\]"),
+        (LongformerAttention, {"num_global_tokens": 0}, "num_global_tokens=0"),
     ],
 )
 def test_impossible_numbers(part: Callable[..., Any], options: dict[str, Any], message: str) -> None:

@@ -108,21 +108,27 @@ class TestPatches:
     @pytest.mark.parametrize(
         ("sizes", "message"),
         [
-            ({"mean": [0.5]}, r"patches\.mean=\[0\.5\] beside patches\.std=None: expected both, or null for both"),
-            ({"std": [0.5]}, r"patches\.mean=None beside patches\.std=\[0\.5\]"),
-            ({"mean": [0.5], "std": [0.0]}, r"patches\.std=\[0\.0\]: expected a number above 0 for each of 1 channels"),
+            (
+                {"mean": [0.5]},
+                r"image_embedding\.mean=\[0\.5\] beside image_embedding\.std=None: expected both, or null for both",
+            ),
+            ({"std": [0.5]}, r"image_embedding\.mean=None beside image_embedding\.std=\[0\.5\]"),
+            (
+                {"mean": [0.5], "std": [0.0]},
+                r"image_embedding\.std=\[0\.0\]: expected a number above 0 for each of 1 channels",
+            ),
             (
                 {"mean": [0.5, 0.5], "std": [1.0]},
-                r"patches\.mean=\[0\.5, 0\.5\]: expected a number for each of 1 channels",
+                r"image_embedding\.mean=\[0\.5, 0\.5\]: expected a number for each of 1 channels",
             ),
             (
                 {"mean": [0.5], "std": [1.0], "normalized": True},
-                r"patches\.mean=\[0\.5\]: expected patches\.normalized=f",
+                r"image_embedding\.mean=\[0\.5\]: expected image_embedding\.normalized=f",
             ),
-            ({"image_size": [8]}, r"patches\.image_size=\[8\]: expected \[height, width\]"),
-            ({"patch_size": [0, 2]}, r"patches\.patch_size=\[0, 2\]: expected"),
-            ({"patch_size": [2, 3]}, r"patch_size=\[2, 3\] does not divide patches\.image_size=\[8, 8\]"),
-            ({"num_channels": 0}, r"patches\.num_channels=0: expected at least 1"),
+            ({"image_size": [8]}, r"image_embedding\.image_size=\[8\]: expected \[height, width\]"),
+            ({"patch_size": [0, 2]}, r"image_embedding\.patch_size=\[0, 2\]: expected"),
+            ({"patch_size": [2, 3]}, r"patch_size=\[2, 3\] does not divide image_embedding\.image_size=\[8, 8\]"),
+            ({"num_channels": 0}, r"image_embedding\.num_channels=0: expected at least 1"),
         ],
     )
     def test_sizes_that_cannot_be(self, sizes: dict[str, Any], message: str) -> None:
@@ -140,7 +146,7 @@ def network_of_patches(architecture: str, *, max_length: int = 7, **options: Any
     causal = architecture == "decoder_only"
     sizes: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24, "max_length": max_length}
     stack = make_stack(**sizes, causal=causal, position="learned")
-    head = Head(d_model=16, num_outputs=3, pool="last" if causal else "first")
+    head = Head(d_model=16, num_outputs=3, pooling="last" if causal else "first")
     if causal:
         return DecoderOnly(embedding=embedding, decoder=stack, head=head, **options)
     return EncoderOnly(embedding=embedding, encoder=stack, head=head, **options)
@@ -170,5 +176,7 @@ class TestNetworksOfPatches:
                 network_of_patches(architecture, max_length=wrong)
 
     def test_a_tie_is_refused(self, architecture: str) -> None:
-        with pytest.raises(ValueError, match=r"model\.tie_output=true: patches have no table of tokens; set .*=false"):
-            network_of_patches(architecture, tie_output=True)
+        with pytest.raises(
+            ValueError, match=r"model\.tie_word_embeddings=true: patches have no table of tokens; set .*=false"
+        ):
+            network_of_patches(architecture, tie_word_embeddings=True)

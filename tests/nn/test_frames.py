@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triptych.nn.frames import FrameEmbedding, normalized
+from triptych.nn.frames import FrameEmbedding, normalize_frames
 
 
 def make(**options: Any) -> FrameEmbedding:
@@ -63,8 +63,8 @@ def test_stacked_frames_by_hand() -> None:
 def test_a_normalized_sound_is_as_loud_as_any() -> None:
     content, mask = frames(9, 4)
     louder = 3 + 5 * content
-    torch.testing.assert_close(normalized(louder, mask), normalized(content, mask), atol=1e-4, rtol=1e-4)
-    for row, length in zip(normalized(content, mask), (9, 4), strict=True):
+    torch.testing.assert_close(normalize_frames(louder, mask), normalize_frames(content, mask), atol=1e-4, rtol=1e-4)
+    for row, length in zip(normalize_frames(content, mask), (9, 4), strict=True):
         values = row[:length]
         assert float(values.mean()) == pytest.approx(0, abs=1e-9)
         assert float(values.square().mean()) == pytest.approx(1, abs=1e-4)

@@ -29,7 +29,7 @@ def pooled(states: Tensor, mask: list[bool], pool: str) -> Tensor:
 @pytest.mark.parametrize("pool", ["first", "last", "mean"])
 @given(mask=masks)
 def test_pools_are_plain_loops(randomize: Callable[..., Any], pool: str, mask: list[list[bool]]) -> None:
-    head = randomize(Head(d_model=5, num_outputs=3, pool=pool, bias="trained"))
+    head = randomize(Head(d_model=5, num_outputs=3, pooling=pool, bias="trained"))
     states = torch.randn(len(mask), len(mask[0]), 5)
     logits = head(states, torch.tensor(mask))
     assert logits.isfinite().all()
@@ -40,7 +40,7 @@ def test_pools_are_plain_loops(randomize: Callable[..., Any], pool: str, mask: l
 
 @pytest.mark.parametrize("pool", ["none", "first", "last", "mean"])
 def test_without_a_mask_every_position_is_real(randomize: Callable[..., Any], pool: str) -> None:
-    head = randomize(Head(d_model=5, num_outputs=3, pool=pool))
+    head = randomize(Head(d_model=5, num_outputs=3, pooling=pool))
     states = torch.randn(2, 4, 5)
     assert_close(head(states), head(states, torch.ones(2, 4, dtype=torch.bool)))
 
@@ -59,7 +59,7 @@ def test_dropout_acts_in_training_only() -> None:
 
 
 @pytest.mark.parametrize("transform", ["tanh", "gelu", "silu"])
-@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+@pytest.mark.parametrize("norm", ["none", "layer_norm", "rms_norm"])
 @pytest.mark.parametrize("scale_states", [False, True])
 def test_transform_is_the_formula(randomize: Callable[..., Any], transform: str, norm: str, scale_states: bool) -> None:
     part = partial(NORMS[norm], eps=0.1) if norm in NORMS else None
@@ -68,11 +68,11 @@ def test_transform_is_the_formula(randomize: Callable[..., Any], transform: str,
     states = torch.randn(2, 4, 16, dtype=torch.float64)
     x = states @ head.dense.weight.T + head.dense.bias
     x = {"tanh": torch.tanh(x), "gelu": x * (1 + torch.erf(x / 2**0.5)) / 2, "silu": x * torch.sigmoid(x)}[transform]
-    if norm == "layer":
+    if norm == "layer_norm":
         x = x - x.mean(-1, keepdim=True)
     if norm != "none":
         x = x / ((x**2).mean(-1, keepdim=True) + 0.1).sqrt() * head.norm.weight
-    if norm == "layer":
+    if norm == "layer_norm":
         x = x + head.norm.bias
     assert_close(head(states), (x / 4 if scale_states else x) @ head.output.weight.T + head.output.bias)
 

@@ -71,7 +71,7 @@ def test_the_outputs_of_parts_with_other_names() -> None:
 
 
 def test_relative_tables_are_zero() -> None:
-    stack = make_stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
+    stack = make_stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative_bias")
     assert not stack.position.table.weight.any()
 
 
@@ -90,7 +90,7 @@ def test_learned_positions() -> None:
 
 
 @pytest.mark.parametrize("num_layers", [2, 12])
-@pytest.mark.parametrize("options", [{"activation": "relu"}, {"activation": "gelu", "norm": "rms"}])
+@pytest.mark.parametrize("options", [{"activation": "relu"}, {"activation": "gelu", "norm": "rms_norm"}])
 def test_the_sum_of_all_branches_has_the_size_of_one(num_layers: int, options: dict[str, str]) -> None:
     stack = make_stack(num_layers=num_layers, d_model=64, num_heads=4, d_ff=256, causal=False, **options)
     last: list[Tensor] = []
@@ -102,10 +102,10 @@ def test_the_sum_of_all_branches_has_the_size_of_one(num_layers: int, options: d
 
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
-@pytest.mark.parametrize("residual", ["pre", "post"])
-@pytest.mark.parametrize("tie_output", [False, True])
+@pytest.mark.parametrize("residual", ["pre_norm", "post_norm"])
+@pytest.mark.parametrize("tie_word_embeddings", [False, True])
 def test_first_logits_are_of_order_one(
-    build: Callable[..., Any], architecture: str, residual: str, tie_output: bool
+    build: Callable[..., Any], architecture: str, residual: str, tie_word_embeddings: bool
 ) -> None:
     model = build(
         architecture,
@@ -113,7 +113,7 @@ def test_first_logits_are_of_order_one(
         d_model=64,
         d_ff=128,
         residual=residual,
-        tie_output=tie_output,
+        tie_word_embeddings=tie_word_embeddings,
         position="none",
     )
     tokens = torch.randint(300, (8, 10))
@@ -124,7 +124,7 @@ def test_first_logits_are_of_order_one(
 
 def test_every_parameter_gets_a_gradient_at_the_start() -> None:
     stack = make_stack(
-        num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True, position="relative"
+        num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True, position="relative_bias"
     )
     x, memory = torch.randn(2, 2, 5, 16).unbind()
     (stack(x, memory=memory) * torch.randn(16)).sum().backward()

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from triptych.nn.kv_cache import LayerCache, Moves
+from triptych.nn.kv_cache import LayerCache, RowMoves
 
 
 def test_keeps_what_was_appended() -> None:
@@ -22,14 +22,14 @@ def test_selects_rows(rows: list[int]) -> None:
     cache, keys, values = LayerCache(capacity=3), torch.randn(3, 2, 3, 4), torch.randn(3, 2, 3, 4)
     cache.append(keys[:, :, :2], values[:, :, :2])
     kept = torch.tensor(rows)
-    cache.select(Moves.of(kept, 3, torch.device("cpu")))
+    cache.select(RowMoves.of(kept, 3, torch.device("cpu")))
     cache.append(keys[kept][:, :, 2:], values[kept][:, :, 2:])
     assert torch.equal(cache.contents[0], keys[kept])
     assert torch.equal(cache.contents[1], values[kept])
 
 
 def test_rows_that_stay_are_not_copied() -> None:
-    moves = Moves.of(torch.tensor([0, 3, 2]), 4, torch.device("cpu"))
+    moves = RowMoves.of(torch.tensor([0, 3, 2]), 4, torch.device("cpu"))
     assert (moves.places.tolist(), moves.sources.tolist()) == ([1], [3])
 
 

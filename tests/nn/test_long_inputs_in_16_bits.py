@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parts import two_towers
+from parts import dual_encoder
 from triptych.nn import FrameEmbedding, Head, PatchEmbedding
 
 LENGTHS = (3001, 1207)
@@ -59,7 +59,7 @@ def test_images_are_normalized() -> None:
 
 def test_states_are_averaged() -> None:
     states = numbers(2, max(LENGTHS), 16, mean=40.0).to(torch.get_default_dtype())
-    assert_as_in_float64(Head(d_model=16, num_outputs=3, pool="mean"), states, mask())
+    assert_as_in_float64(Head(d_model=16, num_outputs=3, pooling="mean"), states, mask())
 
 
 def test_the_same_frames_are_hidden() -> None:
@@ -76,7 +76,7 @@ def test_the_same_frames_are_hidden() -> None:
 
 
 def test_towers_end_in_vectors_of_one_length(dtype: torch.dtype) -> None:
-    network = two_towers("encoder_only", initial_scale=100.0).to(dtype)
+    network = dual_encoder("encoder_only", initial_scale=100.0).to(dtype)
     vectors = network(torch.randint(11, (4, 6)), source=numbers(4, 2, 4, 6))
     squares = vectors.double().square().sum(-1)
     torch.testing.assert_close(squares, torch.full_like(squares, float(network.scale)), rtol=1e-5, atol=0)

@@ -15,7 +15,7 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbeddin
 from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
 from parts import make_sizes
-from triptych.nn import Alibi, Relative, RopeScaling, Rotary, sinusoids
+from triptych.nn import Alibi, RelativeBias, RopeScaling, Rotary, sinusoids
 from triptych.nn.positions import rotate
 
 
@@ -84,13 +84,13 @@ class TestRotary:
     def test_an_odd_width_raises(self) -> None:
         with pytest.raises(ValueError, match="head_dim=5"):
             Rotary(make_sizes(head_dim=5))
-        with pytest.raises(ValueError, match=r"head_dim=6, of which block\.position\.share=0\.5 are 3"):
-            Rotary(make_sizes(head_dim=6), share=0.5)
+        with pytest.raises(ValueError, match=r"head_dim=6, of which block\.position\.partial_rotary_factor=0\.5 are 3"):
+            Rotary(make_sizes(head_dim=6), partial_rotary_factor=0.5)
 
     @pytest.mark.parametrize("share", [0.0, -0.5, 1.1])
     def test_a_share_is_of_the_whole(self, share: float) -> None:
-        with pytest.raises(ValueError, match=r"block\.position\.share="):
-            Rotary(make_sizes(head_dim=8), share=share)
+        with pytest.raises(ValueError, match=r"block\.position\.partial_rotary_factor="):
+            Rotary(make_sizes(head_dim=8), partial_rotary_factor=share)
 
     @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
     def test_a_share_is_rotated_as_in_gpt_neox(self, share: float) -> None:
@@ -99,7 +99,7 @@ class TestRotary:
         q, k = torch.randn(2, 1, 2, 9, 16)
         cos, sin = GPTNeoXRotaryEmbedding(config)(q, torch.arange(9)[None])
         expected = apply_rotary_pos_emb(q, k, cos, sin)
-        angles = Rotary(make_sizes(head_dim=16), theta=50.0, share=share).angles(torch.arange(9))
+        angles = Rotary(make_sizes(head_dim=16), theta=50.0, partial_rotary_factor=share).angles(torch.arange(9))
         assert_close((rotate(q, angles), rotate(k, angles)), expected, atol=1e-6, rtol=1e-6)
 
     @pytest.mark.parametrize(("window", "kind"), [(None, "full_attention"), (4, "sliding_attention")])
@@ -171,7 +171,7 @@ class TestRelative:
     @pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20), (16, 100)])
     def test_buckets_are_those_of_t5(self, causal: bool, num_buckets: int, max_distance: int) -> None:
         length = 2 * max_distance + 3
-        found = Relative(
+        found = RelativeBias(
             make_sizes(num_heads=1, causal=causal), num_buckets=num_buckets, max_distance=max_distance
         ).buckets(length, length)
         bucket = {
@@ -185,11 +185,11 @@ class TestRelative:
     @given(queries=st.integers(1, 9), past=st.integers(0, 150), causal=st.booleans())
     def test_with_a_cache_the_queries_are_the_last_positions(self, queries: int, past: int, causal: bool) -> None:
         keys = past + queries
-        bias = Relative(make_sizes(num_heads=1, causal=causal))
+        bias = RelativeBias(make_sizes(num_heads=1, causal=causal))
         assert torch.equal(bias.buckets(queries, keys), bias.buckets(keys, keys)[past:])
 
     def test_each_head_looks_up_its_column(self, randomize: Callable[..., Any]) -> None:
-        bias = randomize(Relative(make_sizes(num_heads=3, head_dim=4)))
+        bias = randomize(RelativeBias(make_sizes(num_heads=3, head_dim=4)))
         found, buckets = bias.bias(4, 6), bias.buckets(4, 6)
         assert found.shape == (1, 3, 4, 6)
         for head in range(3):

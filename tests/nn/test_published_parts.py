@@ -15,8 +15,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 import oracle  # noqa: F401 - no progress bars
 from parts import choose_parts, make_sizes, make_stack
-from triptych.nn import Block, MultiHeadAttention, RMSNorm, Rotary, Visibility
-from triptych.report.attention_maps import recorded
+from triptych.nn import AttentionMask, Block, MultiHeadAttention, RMSNorm, Rotary
+from triptych.report.attention_maps import record_attention
 
 SIZES: dict[str, Any] = {"d_model": 24, "num_heads": 4, "bias": False}
 LENGTH = 7
@@ -75,7 +75,7 @@ def test_norms_of_queries_and_keys(
     copy(randomize(ours), theirs)
     x, rotary = torch.randn(2, LENGTH, 24), Rotary(sizes)
     expected, _ = theirs(x, position_embeddings=rope(rotary), attention_mask=FUTURE)
-    found = ours(x, visibility=Visibility(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
+    found = ours(x, attention_mask=AttentionMask(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -92,8 +92,8 @@ def test_capped_scores(causal: bool, randomize: Callable[..., Any]) -> None:
     x = 3 * torch.randn(2, LENGTH, 24)
     mask = FUTURE if causal else torch.zeros_like(FUTURE)
     expected, weights = theirs(x, position_embeddings=rope(rotary), attention_mask=mask)
-    with recorded(ours) as found_weights:
-        found = ours(x, visibility=Visibility(causal=causal), angles=rotary.angles(torch.arange(LENGTH)))
+    with record_attention(ours) as found_weights:
+        found = ours(x, attention_mask=AttentionMask(causal=causal), angles=rotary.angles(torch.arange(LENGTH)))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert_close(found_weights[ours], weights, atol=1e-5, rtol=1e-5)
 
@@ -109,31 +109,31 @@ def test_a_parallel_block(randomize: Callable[..., Any]) -> None:
     theirs.input_layernorm.load_state_dict({"weight": ours.self_residual.norm.weight})
     x, still = torch.randn(2, LENGTH, 24), (torch.ones(1, LENGTH, 6), torch.zeros(1, LENGTH, 6))
     expected = theirs(x, position_embeddings=still, attention_mask=FUTURE)
-    assert_close(ours(x, visibility=Visibility(causal=True)), expected, atol=1e-5, rtol=1e-5)
+    assert_close(ours(x, attention_mask=AttentionMask(causal=True)), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cross", [False, True])
-@pytest.mark.parametrize("residual", ["parallel_norms", "res_post"])
+@pytest.mark.parametrize("residual", ["parallel_norms", "res_post_norm"])
 def test_residuals_are_their_formulas(residual: str, cross: bool, randomize: Callable[..., Any]) -> None:
     """GPT-NeoX's and OLMo 2's, in float64."""
-    parts = choose_parts(residual=residual, norm="rms", norm_eps=0.1)
+    parts = choose_parts(residual=residual, norm="rms_norm", norm_eps=0.1)
     del parts["position"]
     block = randomize(Block(make_sizes(**SIZES), 0, cross_attention=cross, **parts)).double()
-    x, memory, all_of = torch.randn(2, 5, 24).double(), torch.randn(2, 4, 24).double(), Visibility()
+    x, memory, all_of = torch.randn(2, 5, 24).double(), torch.randn(2, 4, 24).double(), AttentionMask()
 
     def normed(x: Tensor, norm: nn.Module) -> Tensor:
         return norm.weight * x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt()
 
     sublayers = [
-        (block.self_residual, lambda x: block.self_attention(x, visibility=all_of)),
-        (block.cross_residual, lambda x: block.cross_attention(x, memory, visibility=all_of)),
+        (block.self_residual, lambda x: block.self_attention(x, attention_mask=all_of)),
+        (block.cross_residual, lambda x: block.cross_attention(x, memory, attention_mask=all_of)),
         (block.feed_forward_residual, block.feed_forward),
     ]
     expected = x
     for way, f in sublayers if cross else sublayers[::2]:
         parallel = residual == "parallel_norms"
         expected = expected + (f(normed(x, way.norm)) if parallel else normed(f(expected), way.norm))
-    found = block(x, visibility=all_of, memory=memory if cross else None, memory_visibility=all_of)
+    found = block(x, attention_mask=all_of, memory=memory if cross else None, memory_attention_mask=all_of)
     assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
@@ -141,14 +141,14 @@ def test_the_first_norm_can_be_left_out(randomize: Callable[..., Any]) -> None:
     """The first block then reads x itself; the others, and its feed-forward layer, do not."""
     options = {"num_layers": 2, "causal": False, "d_model": 24, "num_heads": 4, "d_ff": 40, "position": "none"}
     stack = randomize(make_stack(first_norm=False, **options)).double()
-    x, all_of = torch.randn(2, 5, 24).double(), Visibility()
+    x, all_of = torch.randn(2, 5, 24).double(), AttentionMask()
     first, second = stack.layers
-    expected = x + first.self_attention(x, visibility=all_of)
+    expected = x + first.self_attention(x, attention_mask=all_of)
     expected = expected + first.feed_forward(first.feed_forward_residual.norm(expected))
-    expected = stack.final_norm(second(expected, visibility=all_of))
+    expected = stack.final_norm(second(expected, attention_mask=all_of))
     assert_close(stack(x), expected, atol=1e-12, rtol=1e-12)
-    with pytest.raises(ValueError, match=r"block\.first_norm=false with PostNorm: expected block/residual=pre"):
-        make_stack(first_norm=False, residual="post", **options)
+    with pytest.raises(ValueError, match=r"block\.first_norm=false with PostNorm: expected block/residual=pre_norm"):
+        make_stack(first_norm=False, residual="post_norm", **options)
 
 
 def test_a_sandwich(randomize: Callable[..., Any]) -> None:
@@ -157,8 +157,8 @@ def test_a_sandwich(randomize: Callable[..., Any]) -> None:
         Gemma2Config, attn_logit_softcapping=0.7, query_pre_attn_scalar=9, layer_types=["full_attention"]
     )
     theirs = Gemma2DecoderLayer(config, layer_idx=0).eval()
-    options = {"norm": "rms", "activation": "gelu_tanh", "scale": 9**-0.5, "softcap": 0.7}
-    ours, rotary = randomize(block_of(residual="sandwich", **options)), Rotary(make_sizes(**SIZES))
+    options = {"norm": "rms_norm", "activation": "gelu_tanh", "scale": 9**-0.5, "softcap": 0.7}
+    ours, rotary = randomize(block_of(residual="sandwich_norm", **options)), Rotary(make_sizes(**SIZES))
     copy(ours.self_attention, theirs.self_attn)
     copy_feed_forward(ours.feed_forward, theirs.mlp)
     norms = {
@@ -171,5 +171,5 @@ def test_a_sandwich(randomize: Callable[..., Any]) -> None:
         getattr(theirs, name).load_state_dict({"weight": norm.weight - 1})
     x = torch.randn(2, LENGTH, 24)
     expected = theirs(x, position_embeddings=rope(rotary), attention_mask=FUTURE)
-    found = ours(x, visibility=Visibility(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
+    found = ours(x, attention_mask=AttentionMask(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)

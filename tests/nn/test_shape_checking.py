@@ -4,7 +4,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from triptych.nn import Head, Visibility, attend
+from triptych.nn import AttentionMask, Head, attend
 
 
 @pytest.mark.parametrize(
@@ -17,14 +17,14 @@ from triptych.nn import Head, Visibility, attend
 )
 def test_a_wrong_shape_raises(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> None:
     with pytest.raises(TypeCheckError):
-        attend(torch.zeros(q), torch.zeros(k), torch.zeros(v), Visibility())
+        attend(torch.zeros(q), torch.zeros(k), torch.zeros(v), AttentionMask())
 
 
 def test_a_wrong_dtype_raises() -> None:
     with pytest.raises(TypeCheckError):
-        Visibility(mask=torch.zeros(1, 1, 2, 2))
+        AttentionMask(mask=torch.zeros(1, 1, 2, 2))
 
 
 def test_a_misspelled_option_raises() -> None:
     with pytest.raises(TypeCheckError):
-        Head(d_model=4, num_outputs=2, pool="max")
+        Head(d_model=4, num_outputs=2, pooling="max")

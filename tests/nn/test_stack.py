@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
-from triptych.nn import Documents, KeyValueCache, Rotary, Stack, Visibility, sinusoids
-from triptych.report.attention_maps import recorded
+from triptych.nn import AttentionMask, KeyValueCache, PackedLayout, Rotary, Stack, sinusoids
+from triptych.report.attention_maps import record_attention
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
@@ -23,10 +23,10 @@ def to_torch(stack: Stack, copy_attention: Callable[..., Any], *, residual: str,
         "dropout": 0.0,
         "activation": activation,
         "batch_first": True,
-        "norm_first": residual == "pre",
+        "norm_first": residual == "pre_norm",
         "dtype": torch.float64,
     }
-    final_norm = nn.LayerNorm(D_MODEL, dtype=torch.float64) if residual == "pre" else None
+    final_norm = nn.LayerNorm(D_MODEL, dtype=torch.float64) if residual == "pre_norm" else None
     if final_norm is not None:
         final_norm.load_state_dict(stack.final_norm.state_dict())
     if stack.has_cross_attention:
@@ -54,7 +54,7 @@ def padding(batch: int, length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("residual", ["pre", "post"])
+@pytest.mark.parametrize("residual", ["pre_norm", "post_norm"])
 @pytest.mark.parametrize("padded", [False, True])
 class TestAgainstPyTorch:
     def stack(self, randomize: Callable[..., Any], *, causal: bool, cross_attention: bool, **options: Any) -> Stack:
@@ -115,16 +115,16 @@ class TestAgainstPyTorch:
         assert_close(found[real], expected[real])
 
 
-@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 def test_only_pre_norm_has_a_final_norm(norm: str) -> None:
     def states(residual: str) -> tuple[Stack, Tensor]:
         stack = make_stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=False, norm=norm, residual=residual)
         return stack, stack(torch.randn(2, 3, 16))
 
-    pre, y = states("pre")
+    pre, y = states("pre_norm")
     assert type(pre.final_norm) is type(pre.layers[0].self_residual.norm)
     assert_close(y.square().mean(-1), torch.ones(2, 3), atol=1e-3, rtol=0)
-    post, _ = states("post")
+    post, _ = states("post_norm")
     assert not any(name.startswith("final_norm") for name, _ in post.named_parameters())
 
 
@@ -143,7 +143,7 @@ def test_each_dropout_reaches_every_layer(option: str) -> None:
 
 
 def test_one_relative_table_serves_all_layers() -> None:
-    stack = make_stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
+    stack = make_stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative_bias")
     tables = [parameter for name, parameter in stack.named_parameters() if "table" in name]
     assert [table.shape for table in tables] == [(32, 4)]
 
@@ -191,32 +191,32 @@ class TestPositions:
         stack(torch.randn(1, 4, 16))
         with pytest.raises(ValueError, match=r"5 positions, but shape\.max_length=4"):
             stack(torch.randn(1, 5, 16))
-        assert stack.room == 4
+        assert stack.max_positions == 4
 
     def test_only_a_learned_table_is_trained_or_saved(self) -> None:
-        for position in ("none", "rotary", "relative", "sinusoidal", "learned"):
+        for position in ("none", "rotary", "relative_bias", "sinusoidal", "learned"):
             names = make_stack(**self.OPTIONS, position=position).state_dict()
             assert ("position.table" in names) == (position == "learned")
-            assert ("position.table.weight" in names) == (position == "relative")
+            assert ("position.table.weight" in names) == (position == "relative_bias")
 
-    @pytest.mark.parametrize("position", ["none", "rotary", "relative"])
+    @pytest.mark.parametrize("position", ["none", "rotary", "relative_bias"])
     def test_the_other_schemes_have_no_limit(self, position: str) -> None:
         stack = make_stack(**self.OPTIONS, position=position, max_length=4)
-        assert stack.room is None
+        assert stack.max_positions is None
         assert stack(torch.randn(1, 9, 16)).shape == (1, 9, 16)
 
 
 def test_windows_take_turns(randomize: Callable[..., Any]) -> None:
     """A change of the first position reaches as far as the windows of the blocks together."""
-    options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "position": "none", "residual": "post"}
+    options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "position": "none", "residual": "post_norm"}
     x = torch.randn(1, 12, 16, dtype=torch.float64)
     changed = torch.cat((torch.randn(1, 1, 16, dtype=torch.float64), x[:, 1:]), dim=1)
     for num_layers, reach in ((1, 2), (2, 5), (3, 7)):  # a window of w reaches w - 1 positions on
-        stack = randomize(make_stack(num_layers=num_layers, windows=[3, 4], **options)).double()
+        stack = randomize(make_stack(num_layers=num_layers, sliding_windows=[3, 4], **options)).double()
         differs = (stack(x) != stack(changed)).any(-1)[0]
         assert differs.tolist() == [i <= reach for i in range(12)]
-    with pytest.raises(ValueError, match=r"block\.attention\.windows=\[0\]"):
-        make_stack(num_layers=1, windows=[0], **options)
+    with pytest.raises(ValueError, match=r"block\.attention\.sliding_windows=\[0\]"):
+        make_stack(num_layers=1, sliding_windows=[0], **options)
 
 
 @pytest.mark.parametrize("documents", [None, (3, 2)], ids=["padded", "packed"])
@@ -233,7 +233,7 @@ def test_activation_checkpointing_changes_memory_alone(documents: tuple[int, ...
         given = (
             {"memory": torch.randn(1, 4, 16)}
             if documents is None
-            else {"documents": Documents(documents, torch.device("cpu"))}
+            else {"documents": PackedLayout(documents, torch.device("cpu"))}
         )
         sizes: list[int] = []
 
@@ -261,8 +261,8 @@ def test_all_sub_layers_of_a_parallel_block_read_the_same(randomize: Callable[..
     ).double()
     (block,), x, memory = stack.layers, torch.randn(2, 5, 16).double(), torch.randn(2, 3, 16).double()
     y = block.self_residual.norm(x)
-    attended = block.self_attention(y, visibility=Visibility(causal=True))
-    looked = block.cross_attention(y, memory, visibility=Visibility())
+    attended = block.self_attention(y, attention_mask=AttentionMask(causal=True))
+    looked = block.cross_attention(y, memory, attention_mask=AttentionMask())
     expected = stack.final_norm(x + attended + looked + block.feed_forward(y))
     assert_close(stack(x, memory=memory), expected)
     assert sum("norm" in name for name, _ in block.named_parameters()) == 2  # the weight and the bias of one
@@ -270,7 +270,9 @@ def test_all_sub_layers_of_a_parallel_block_read_the_same(randomize: Callable[..
 
 def test_each_layer_turns_by_the_theta_of_its_window() -> None:
     rotary = partial(Rotary, theta=500.0, local_theta=20.0)
-    stack = make_stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, windows=[2, None], position=rotary)
+    stack = make_stack(
+        num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, sliding_windows=[2, None], position=rotary
+    )
     angles: list[Tensor] = []
     for layer in stack.layers:
         layer.register_forward_pre_hook(
@@ -284,13 +286,13 @@ def test_each_layer_turns_by_the_theta_of_its_window() -> None:
 
 def test_cross_attention_turns_queries_and_keys_by_their_places(randomize: Callable[..., Any]) -> None:
     """Scores by complex numbers: query i and key j turn against each other by (i - j) theta^(-2 f / head_dim)."""
-    rotary = partial(Rotary, theta=50.0, cross=True)
+    rotary = partial(Rotary, theta=50.0, rotate_cross_attention=True)
     options = {"d_model": 8, "num_heads": 1, "d_ff": 12, "causal": True, "cross_attention": True}
     stack = randomize(make_stack(num_layers=1, position=rotary, **options)).double()
     x, memory, read = torch.randn(1, 5, 8).double(), torch.randn(1, 3, 8).double(), list[Tensor]()
     cross = stack.layers[0].cross_attention
     cross.q.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-    with recorded(stack) as weights:
+    with record_attention(stack) as weights:
         stack(x, memory=memory)
     q, k = (torch.complex(*y.chunk(2, -1)) for y in (cross.q(read[0])[0], cross.k(memory)[0]))
     frequencies = 50.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)

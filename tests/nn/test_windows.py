@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from parts import make_stack
-from triptych.nn import Documents, Visibility, attend, masks
-from triptych.nn.masks import Local
+from triptych.nn import AttentionMask, PackedLayout, attend, masks
+from triptych.nn.masks import SlidingWindowBlocks
 
 CPU = torch.device("cpu")
 
@@ -99,8 +99,8 @@ class TestAttendLocally:
         expected = formula(q, k, v, pairs(length, window, key_mask, causal=causal), scale, softcap)
         direction = torch.randn_like(expected)
         with blocks_of_at_least(least):
-            visibility = Visibility(local=Local(window, causal, length, key_mask))
-            found = attend(q, k, v, visibility, scale=scale, softcap=softcap)
+            attention_mask = AttentionMask(local=SlidingWindowBlocks(window, causal, length, key_mask))
+            found = attend(q, k, v, attention_mask, scale=scale, softcap=softcap)
         assert_close(found, expected, rtol=1e-12, atol=1e-12)
         gradients = [torch.autograd.grad(y, (q, k, v), direction) for y in (found, expected)]
         for gradient, other in zip(*gradients, strict=True):
@@ -110,11 +110,11 @@ class TestAttendLocally:
     def test_trains_in_bfloat16(self, causal: bool) -> None:
         q, k, v = torch.randn(3, 2, 4, 150, 8).unbind()
         key_mask = torch.arange(150) < torch.tensor([[150], [90]])
-        visibility = Visibility.of(
+        attention_mask = AttentionMask.of(
             num_queries=150, num_keys=150, causal=causal, key_mask=key_mask, device=CPU, window=9
         )
-        assert visibility.local is not None
-        found = attend(q.bfloat16().requires_grad_(), k.bfloat16(), v.bfloat16(), visibility)
+        assert attention_mask.local is not None
+        found = attend(q.bfloat16().requires_grad_(), k.bfloat16(), v.bfloat16(), attention_mask)
         expected = formula(*(x.double() for x in (q, k, v)), pairs(150, 9, key_mask, causal=causal), None)
         assert_close(found.double(), expected, rtol=0.04, atol=0.04)
         assert (found[1, :, 99:] == 0).all()
@@ -123,8 +123,8 @@ class TestAttendLocally:
         """They are zero or scaled up: with uniform scores and the identity as values the result is the weights."""
         length, window = 300, 20
         q, k = torch.zeros(2, 1, 1, length, length).unbind()
-        visibility = Visibility(local=Local(window, True, length))
-        weights = attend(q, k, torch.eye(length)[None, None], visibility, dropout=0.25)[0, 0]
+        attention_mask = AttentionMask(local=SlidingWindowBlocks(window, True, length))
+        weights = attend(q, k, torch.eye(length)[None, None], attention_mask, dropout=0.25)[0, 0]
         seen = pairs(length, window, None, causal=True)[0]
         assert (weights[~seen] == 0).all()
         weights = (weights * seen.sum(-1, keepdim=True))[seen]
@@ -137,7 +137,7 @@ class TestAttendLocally:
     def test_makes_nothing_of_the_size_of_all_pairs(self, causal: bool, kernel: str) -> None:
         length, window, heads = 2048, 64, 2
         stack = make_stack(
-            num_layers=2, d_model=8, num_heads=heads, d_ff=16, causal=causal, windows=[window], position="none"
+            num_layers=2, d_model=8, num_heads=heads, d_ff=16, causal=causal, sliding_windows=[window], position="none"
         )
         if kernel == "explicit":
             stack = stack.bfloat16()
@@ -153,12 +153,12 @@ class TestVisibility:
     )
     def test_long_texts_are_read_in_blocks(self, length: int, window: int | None, past: int, causal: bool) -> None:
         with blocks_of_at_least(8, texts_of=4):
-            visibility = Visibility.of(
+            attention_mask = AttentionMask.of(
                 num_queries=length, num_keys=past + length, causal=causal, key_mask=None, device=CPU, window=window
             )
         is_long = past == 0 and window is not None and length >= 4 * window and length >= 32
-        assert (visibility.local is not None) == is_long
-        assert not (is_long and (visibility.causal or visibility.mask is not None))
+        assert (attention_mask.local is not None) == is_long
+        assert not (is_long and (attention_mask.causal or attention_mask.mask is not None))
 
     @given(
         length=st.integers(1, 40), window=st.integers(1, 14), causal=st.booleans(), seed=st.none() | st.integers(0, 9)
@@ -167,7 +167,7 @@ class TestVisibility:
         key_mask = None
         if seed is not None:
             key_mask = torch.rand(2, length, generator=torch.Generator().manual_seed(seed)) < 0.5
-        dense = Visibility(local=Local(window, causal, length, key_mask)).dense(CPU)
+        dense = AttentionMask(local=SlidingWindowBlocks(window, causal, length, key_mask)).dense(CPU)
         assert dense.local is None
         assert dense.mask is not None
         assert torch.equal(dense.mask[:, 0], pairs(length, window, key_mask, causal=causal))
@@ -175,7 +175,7 @@ class TestVisibility:
 
 class TestNetworks:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
-    @pytest.mark.parametrize("position", ["learned", "rotary", "relative"])
+    @pytest.mark.parametrize("position", ["learned", "rotary", "relative_bias"])
     @pytest.mark.parametrize("checkpoints", [False, True])
     def test_blocks_change_nothing(
         self,
@@ -187,7 +187,11 @@ class TestNetworks:
     ) -> None:
         """Logits and gradients, with padding on the left and on the right."""
         model = random_model(
-            architecture, position=position, windows=[3, None], num_kv_heads=2, activation_checkpointing=checkpoints
+            architecture,
+            position=position,
+            sliding_windows=[3, None],
+            num_kv_heads=2,
+            activation_checkpointing=checkpoints,
         )
         tokens, mask = pad([torch.randint(11, (1, n)) for n in (23, 16, 9)], left=True)
         source, source_mask = pad([torch.randint(11, (1, n)) for n in (21, 4, 17)])
@@ -206,11 +210,11 @@ class TestNetworks:
     def test_documents_of_a_packed_row(self, randomize: Callable[..., Any], causal: bool) -> None:
         """Each is what it is alone."""
         stack = randomize(
-            make_stack(num_layers=2, d_model=8, num_heads=2, d_ff=16, causal=causal, windows=[5, 40])
+            make_stack(num_layers=2, d_model=8, num_heads=2, d_ff=16, causal=causal, sliding_windows=[5, 40])
         ).double()
         lengths = (200, 1, 131, 160)
         x = torch.randn(1, sum(lengths), 8, dtype=torch.float64)
-        y = stack(x, documents=Documents(lengths, CPU))
+        y = stack(x, documents=PackedLayout(lengths, CPU))
         for found, alone in zip(y.split(lengths, dim=1), x.split(lengths, dim=1), strict=True):
             with blocks_of_at_least(1, texts_of=10**9):
                 assert_close(found, stack(alone), rtol=1e-12, atol=1e-12)

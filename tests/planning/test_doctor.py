@@ -16,23 +16,23 @@ from clock import check_within
 from command_line import complete, with_parts
 from commands import Finished, answers_to
 from triptych.assembly.checks import check_before_data
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
 from triptych.launch.sweep import job_directory
 from triptych.models.flops import count_parameters, forward_flops
 from triptych.planning import batch_shapes
-from triptych.planning.batch_shapes import look_at_data
+from triptych.planning.batch_shapes import inspect_data
+from triptych.planning.check_results import check_allocation, check_run_dir, size
 from triptych.planning.doctor import processes_of
-from triptych.planning.findings import check_allocation, check_run_dir, size
 from triptych.planning.forecast import UTILISATION, computed_seconds, make_forecast
 from triptych.planning.gpus import GPUS
 from triptych.training.optimizers import optimizer_flops
 
 JOB = ["experiment=dates/translation", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
 JOB += ["scheduler.warmup_steps=2"]
-ILL = ["task=translation", "model=full", "trainer=ddp_cpu", "batch.size=21", "run_dir=file/run", "seed=-1"]
+ILL = ["task=translation", "model=full", "trainer=ddp_cpu", "batch.global_size=21", "run_dir=file/run", "seed=-1"]
 ILL += ["scheduler.warmup_steps=9999"]
 LARGE = ["data=plain_text", "data.dir=.", "data.train=text.txt", "task=language_modeling", "tokenizer=bytes"]
 LARGE += ["trainer.precision=bf16-mixed", "device=h100"]
@@ -87,8 +87,8 @@ class TestPlan:
         config = chosen(*JOB)
         corpus = build(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
-        complete(config, tokenizer, corpus.facts)
-        network = make_task(RunSettings.of(config), tokenizer, corpus.facts).network
+        complete(config, tokenizer, corpus.info)
+        network = make_task(RunSettings.of(config), tokenizer, corpus.info).network
         total, rest = count_parameters(network)
         plan = answers["plan"]
         assert f"parameters {total:,} ({rest:,} outside of the embeddings)" in plan.words
@@ -144,7 +144,7 @@ class TestBeyondThisMachine:
     def test_blocks_that_are_computed_anew_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
         """All of their products but the last of each, of which only the mask of a dropout needs the result."""
         config = with_parts(chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}"))
-        forecast = make_forecast(look_at_data(config, None, 1).estimate(config), 1, GPUS["h100"])
+        forecast = make_forecast(inspect_data(config, None, 1).estimate(config), 1, GPUS["h100"])
         rows, *lengths = shape = next(iter(forecast.estimate.shapes))
         forward = forward_flops(forecast.network, shape)
         shape_of_last = (rows, sum(lengths), *forecast.network.decoder.layers[0].feed_forward.up.weight.shape)
@@ -160,7 +160,7 @@ class TestBeyondThisMachine:
         forecasts = []
         for name in ("adamw", "muon"):
             config = with_parts(chosen(*JOB, f"optimizer={name}", "trainer.max_steps=7"))
-            forecasts.append(make_forecast(look_at_data(config, None, 1).estimate(config), 2, GPUS["h100"]))
+            forecasts.append(make_forecast(inspect_data(config, None, 1).estimate(config), 2, GPUS["h100"]))
         plain, muon = forecasts
         steps = 7 * optimizer_flops(muon.network, build(config, "optimizer"))
         assert muon.flops - plain.flops == pytest.approx(steps)
@@ -189,7 +189,7 @@ class TestChecks:
             "seed=-1: expected 0 or more",
             "task=translation: data=plain_text has no text and no target, but long_text",
             "data.dir=nowhere: no such folder",
-            "batch.size=21 cannot be split",
+            "batch.global_size=21 cannot be split",
             "file is a file",
             "the learning rate never reaches its peak",
         ):
@@ -221,9 +221,12 @@ class TestChecks:
         ("overrides", "warning"),
         [
             (["block.position.local_theta=1e4"], "local_theta has no effect: no layer has a window"),
-            (["block.position.local_theta=1e4", "block.attention.windows=[8,null]"], ""),
-            (["model=decoder_only", "block.position.cross=true"], "cross=true has no effect"),
-            (["block.position.cross=true"], ""),
+            (["block.position.local_theta=1e4", "block.attention.sliding_windows=[8,null]"], ""),
+            (
+                ["model=decoder_only", "block.position.rotate_cross_attention=true"],
+                "rotate_cross_attention=true has no effect",
+            ),
+            (["block.position.rotate_cross_attention=true"], ""),
             (
                 ["optimizer=sgd"],
                 "optimizer.lr=0.003 of experiment=dates/translation is meant for AdamW; the default of optimizer=sgd",
@@ -346,9 +349,9 @@ def test_small_files_are_read_for_their_lengths(
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("".join("x" * (n % 9 + 1) + "\n" for n in range(40)))
     monkeypatch.setattr(batch_shapes, "READ_BYTES", 1000 if is_small else 10)
-    files = ["data=parallel_text", f"data.dir={tmp_path}", "data.train=[a.txt,b.txt]", "batch.size=16"]
-    config = with_parts(chosen("task=translation", "model=full", "tokenizer=characters", "batch.packed=false", *files))
-    estimate = look_at_data(config, None, 1).estimate(config)
+    files = ["data=parallel_text", f"data.dir={tmp_path}", "data.train=[a.txt,b.txt]", "batch.global_size=16"]
+    config = with_parts(chosen("task=translation", "model=full", "tokenizer=characters", "batch.packing=false", *files))
+    estimate = inspect_data(config, None, 1).estimate(config)
     assert all(9 <= side <= 11 for side in estimate.longest) if is_small else estimate.longest == (128, 128)
     assert bool(estimate.sample) == is_small
     config.data.train = ["a.txt", "missing.txt"]

@@ -21,7 +21,7 @@ from command_line import with_parts
 from commands import Finished, answers_to
 from triptych.assembly.checks import check_root
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_task
+from triptych.assembly.make_task import check_network, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
@@ -36,16 +36,16 @@ from triptych.planning.matching import (
     STRETCH,
     TOLERANCE,
     WIDER,
+    BudgetMatch,
     Costs,
-    Match,
-    Pace,
-    Size,
+    NetworkSize,
+    StepTiming,
     check_same,
     find_match,
-    recorded,
+    recorded_match,
     reference_of,
     solve_size,
-    solve_updates,
+    solve_steps,
 )
 from triptych.planning.pace import measure_paces
 from triptych.training.optimizers import step_on_meta
@@ -56,7 +56,7 @@ ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
 VOCAB, LENGTH, HEADS = 11, 24, 4  # of the models that ``build`` builds
 
 
-def formula(architecture: str, size: Size, *, tied: bool, learned: bool, active: bool) -> int:
+def formula(architecture: str, size: NetworkSize, *, tied: bool, learned: bool, active: bool) -> int:
     """Parameters of what ``build`` builds, by hand."""
     d, f, n = size.d_model, size.d_ff, size.num_layers
     attention, norm = 4 * (d * d + d), 2 * d
@@ -70,7 +70,7 @@ def formula(architecture: str, size: Size, *, tied: bool, learned: bool, active:
 
 
 sizes = st.builds(
-    lambda heads, layers, ratio: Size(8 * heads, layers, round(8 * heads * ratio)),
+    lambda heads, layers, ratio: NetworkSize(8 * heads, layers, round(8 * heads * ratio)),
     heads=st.integers(1, 6),
     layers=st.integers(1, 4),
     ratio=st.floats(0.5, 8),
@@ -93,8 +93,8 @@ class TestSize:
         build: Callable[..., Any],
         own: str,
         other: str,
-        start: Size,
-        theirs: Size | None,
+        start: NetworkSize,
+        theirs: NetworkSize | None,
         tied: bool,
         learned: bool,
         active: bool,
@@ -111,7 +111,7 @@ class TestSize:
             for width, d_ff in bounds.items():
                 for n in range(1, DEEPER * start.num_layers + 1):
                     few, many = -(-d_ff // STRETCH), STRETCH * d_ff
-                    counts = [formula(own, Size(width, n, f), **options) for f in range(few + 1, many)]
+                    counts = [formula(own, NetworkSize(width, n, f), **options) for f in range(few + 1, many)]
                     assert all(abs(count / goal - 1) > TOLERANCE for count in counts)
             return
         with torch.device("meta"):
@@ -120,7 +120,7 @@ class TestSize:
                 d_model=size.d_model,
                 num_layers=size.num_layers,
                 d_ff=size.d_ff,
-                tie_output=tied,
+                tie_word_embeddings=tied,
                 position="learned" if learned else "sinusoidal",
             )
         count = active_parameters(network) if active else count_parameters(network)[0]
@@ -135,7 +135,7 @@ class TestSize:
     def test_of_usual_shapes_only_depth_and_d_ff_change(self, own: str, other: str) -> None:
         options = {"tied": True, "learned": False, "active": False}
         for d_model, num_layers in ((64, 2), (128, 2), (512, 6), (768, 12)):
-            start = Size(d_model, num_layers, 4 * d_model)
+            start = NetworkSize(d_model, num_layers, 4 * d_model)
             goal = formula(other, start, **options)
             size = solve_size(lambda size: formula(own, size, **options), start, goal, step=8)
             assert size is not None
@@ -144,16 +144,22 @@ class TestSize:
             assert deeper > 0 if own == "decoder_only" else deeper < 0
 
     def test_of_a_depth_that_is_overridden_d_ff_alone_is_solved(self) -> None:
-        def count(size: Size) -> int:
-            return formula("full", Size(size.d_model, 3, size.d_ff), tied=True, learned=False, active=False)
+        def count(size: NetworkSize) -> int:
+            return formula("full", NetworkSize(size.d_model, 3, size.d_ff), tied=True, learned=False, active=False)
 
-        assert solve_size(count, Size(32, 2, 64), count(Size(32, 9, 104)), step=8) == Size(32, 2, 104)
+        assert solve_size(count, NetworkSize(32, 2, 64), count(NetworkSize(32, 9, 104)), step=8) == NetworkSize(
+            32, 2, 104
+        )
 
     def test_of_a_d_ff_that_is_overridden_the_depth_alone_is_solved(self) -> None:
-        def count(size: Size) -> int:
-            return formula("full", Size(size.d_model, size.num_layers, 77), tied=True, learned=False, active=False)
+        def count(size: NetworkSize) -> int:
+            return formula(
+                "full", NetworkSize(size.d_model, size.num_layers, 77), tied=True, learned=False, active=False
+            )
 
-        assert solve_size(count, Size(32, 2, 64), count(Size(32, 5, 64)), step=8) == Size(32, 5, 64)
+        assert solve_size(count, NetworkSize(32, 2, 64), count(NetworkSize(32, 5, 64)), step=8) == NetworkSize(
+            32, 5, 64
+        )
 
 
 class TestUpdates:
@@ -166,7 +172,7 @@ class TestUpdates:
     @given(costs=st.lists(st.integers(1, 1000), min_size=1, max_size=12), goal=st.floats(0.1, 30_000))
     def test_nearest_of_all(self, costs: list[int], goal: float) -> None:
         total = Costs(costs).after
-        updates = solve_updates(total, goal)
+        updates = solve_steps(total, goal)
         bound = int(goal) + 2  # an update costs at least 1
         best = min(abs(total(n) - goal) for n in range(1, min(bound, updates + 50) + 1))
         assert updates >= 1
@@ -174,25 +180,25 @@ class TestUpdates:
 
     @given(updates=st.integers(1, 500), seconds=st.floats(0.001, 10), validation=st.floats(0, 100))
     def test_time_has_validations_in_it(self, updates: int, seconds: float, validation: float) -> None:
-        pace = Pace(seconds, validation, 20)
+        pace = StepTiming(seconds, validation, 20)
         assert pace.seconds(updates) == pytest.approx(updates * seconds + (updates // 20) * validation)
-        assert solve_updates(pace.seconds, pace.seconds(updates)) == updates
+        assert solve_steps(pace.seconds, pace.seconds(updates)) == updates
 
 
 def data_of(config: DictConfig) -> ReadData:
     corpus = build(config, "data")
     splits = corpus.splits()
-    return ReadData(splits, corpus.facts, train_tokenizer(config, splits), world_size=1)
+    return ReadData(splits, corpus.info, train_tokenizer(config, splits), world_size=1)
 
 
 CASES = [
-    ("train_flops", "task=translation model=decoder_only reference=full", "batch.size=20"),
+    ("train_flops", "task=translation model=decoder_only reference=full", "batch.global_size=20"),
     ("train_flops", "task=translation model=decoder_only reference=full", "optimizer=muon"),
-    ("tokens", "task=classification model=full reference=encoder_only", "batch.size=null batch.tokens=500"),
+    ("tokens", "task=classification model=full reference=encoder_only", "batch.global_size=null batch.max_tokens=500"),
     (
         "tokens",
         "task=language_modeling model=full reference=decoder_only",
-        "batch.packed=true trainer.accumulate_grad_batches=2",
+        "batch.packing=true trainer.accumulate_grad_batches=2",
     ),
 ]
 
@@ -213,21 +219,21 @@ class TestMatches:
         assert reference is not None
         assert reference.config is not None
         match = find_match(config, reference, data, None)
-        assert match.goal is not None
+        assert match.target_value is not None
         match.apply(config)
         assert config.scheduler.max_steps == config.trainer.max_steps  # the decay ends with the training
 
         def counted(config: DictConfig) -> float:
             config = data.complete(config)
-            task = make_task(RunSettings.of(config), data.tokenizer, data.facts)
+            task = make_task(RunSettings.of(config), data.tokenizer, data.info)
             loader = iter(make_data_module(RunSettings.of(config), task, data.splits).train_dataloader())
             batches = [next(loader) for _ in range(config.trainer.max_steps * config.trainer.accumulate_grad_batches)]
             if quantity == "tokens":
-                return sum(batch.num_real for batch in batches)
-            cost_log = calibration.CostLog(check_network(config), build(config, "optimizer"))
+                return sum(batch.num_nonpadding for batch in batches)
+            cost_log = calibration.CostTracker(check_network(config), build(config, "optimizer"))
             for batch in batches:
                 cost_log.shapes[calibration.shape_of(batch, task.network)] += 1
-                cost_log.unanswered += task.num_unanswered(batch)
+                cost_log.unanswered += task.num_unprojected(batch)
             cost = TrainingCost(check_network(config))
             flops = cost.by_part(cost_log.shapes, unanswered=cost_log.unanswered)
             with FlopCounterMode(display=False) as counter:
@@ -235,20 +241,20 @@ class TestMatches:
             return sum(flops.values()) + config.trainer.max_steps * counter.get_total_flops()
 
         assert match.expected == counted(config)
-        assert match.goal == counted(reference.config)
-        assert abs(match.expected / match.goal - 1) <= TOLERANCE
+        assert match.target_value == counted(reference.config)
+        assert abs(match.expected / match.target_value - 1) <= TOLERANCE
 
     def test_a_number_is_the_goal_itself(self, chosen: Choose) -> None:
         config = with_parts(chosen(*tiny.TINY, "match=train_flops", "reference=3e8", "trainer.max_steps=20"))
         data, reference = data_of(config), reference_of(config, [])
         assert reference is not None
         match = find_match(config, reference, data, None)
-        assert (match.reference, match.goal) == (config.reference, 3e8)
+        assert (match.reference, match.target_value) == (config.reference, 3e8)
         assert match.expected is not None
         assert abs(match.expected / 3e8 - 1) <= TOLERANCE
         match.apply(config)
         again = find_match(config, reference, data, None)
-        assert (again.chosen, again.expected) == ({}, match.expected)
+        assert (again.solved, again.expected) == ({}, match.expected)
 
     def test_too_few_updates_are_refused(self, chosen: Choose) -> None:
         overrides = [*tiny.TINY, "model=decoder_only", "reference=full", "match=train_flops", "trainer.max_steps=1"]
@@ -262,7 +268,7 @@ class TestMatches:
             find_match(config, reference, data_of(config), None)
 
     def test_a_size_out_of_reach_is_refused(self, chosen: Choose, tmp_path: Path) -> None:
-        record = {"task": "translation", "params": 10**12}
+        record = {"format": 1, "task": "translation", "params": 10**12}
         (tmp_path / "summary.json").write_text(json.dumps(record))
         config = with_parts(chosen(*tiny.TINY, f"reference={tmp_path}", "match=params"))
         reference = reference_of(config, [])
@@ -271,24 +277,22 @@ class TestMatches:
             find_match(config, reference, data_of(config), None)
 
     def test_a_width_suits_the_heads_of_every_stack(self, chosen: Choose, tmp_path: Path) -> None:
-        (tmp_path / "summary.json").write_text(json.dumps({"task": "translation", "params": 500_000}))
+        (tmp_path / "summary.json").write_text(json.dumps({"format": 1, "task": "translation", "params": 500_000}))
         heads = ["shape.d_model=24", "shape.num_heads=4", "model.decoder.num_heads=3"]
         config = with_parts(chosen(*tiny.TINY, *heads, f"reference={tmp_path}", "match=params"))
         reference = reference_of(config, [])
         assert reference is not None
         match = find_match(config, reference, data_of(config), None)
-        assert match.chosen["shape.d_model"] % 24 == 0
+        assert match.solved["shape.d_model"] % 24 == 0
 
     def test_the_pace_is_measured_on_the_training_itself(self, chosen: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calibration, "ROUND_S", 0.01)
         config = with_parts(chosen(*tiny.TINY, "trainer.accelerator=cpu", "trainer.accumulate_grad_batches=2"))
         data = data_of(config)
         before = OmegaConf.to_yaml(config)
-        ours = [weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.facts).network)]
+        ours = [weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.info).network)]
         (pace,) = measure_paces(data, LightningEnvironment(), [config])
-        ours.append(
-            weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.facts).network)
-        )
+        ours.append(weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.info).network))
         assert OmegaConf.to_yaml(config) == before
         assert ours[0] == ours[1]
         assert 0 < pace.update < 5
@@ -301,8 +305,8 @@ REFUSALS = {
     "reference=full": "reference=full needs match, one of params",
     "match=parms reference=full": "match=parms: expected one of .*; did you mean params",
     "match=params reference=ful": "reference=ful: expected full, .* did you mean full",
-    "match=params reference=full task=image_text_matching data=drawn_digits model=two_encoders "
-    "patches.num_channels=3": "reference=full: expected two_encoders, two_decoders, the directory",
+    "match=params reference=full task=image_text_matching data=drawn_digits model=dual_encoder "
+    "image_embedding.num_channels=3": "reference=full: expected dual_encoder, dual_decoder, the directory",
     "match=params reference=encoder_only": "reference=encoder_only: task=translation on model=encoder_only: ",
     "match=params reference=decoder_only model=full model.encoder.num_layers=3": "this command does not work with it",
     "match=params reference=full model=decoder_only init_from=x": "init_from=x defines the network",
@@ -320,7 +324,7 @@ class TestRefusals:
     def test_early_in_one_line(self, chosen: Choose, tmp_path: Path, overrides: str) -> None:
         for name, task in (("other", "classification"), ("same", "translation")):
             (tmp_path / "several" / name).mkdir(parents=True)
-            (tmp_path / "several" / name / "summary.json").write_text(json.dumps({"task": task}))
+            (tmp_path / "several" / name / "summary.json").write_text(json.dumps({"format": 1, "task": task}))
         (tmp_path / "unfinished").mkdir()
         given = [*tiny.TINY, *overrides.format(folder=tmp_path).split()]
         config = chosen(*given)
@@ -334,7 +338,13 @@ class TestRefusals:
         assert "\n" not in str(error.value)
 
     def test_other_data_and_tokens_of_another_tokenizer(self, chosen: Choose, tmp_path: Path) -> None:
-        record = {"task": "translation", "train_tokens": 5, "data_sha256": "a" * 64, "tokenizer_sha256": "b" * 64}
+        record = {
+            "format": 1,
+            "task": "translation",
+            "train_tokens": 5,
+            "data_sha256": "a" * 64,
+            "tokenizer_sha256": "b" * 64,
+        }
         (tmp_path / "summary.json").write_text(json.dumps(record))
         reference = reference_of(chosen(f"reference={tmp_path}", "match=tokens"), [])
         assert reference is not None
@@ -346,7 +356,7 @@ class TestRefusals:
             check_same(reference, "train_flops", data="c" * 64, tokenizer="b" * 64)
 
     def test_operations_that_leave_out_the_optimizer(self, chosen: Choose, tmp_path: Path) -> None:
-        record: dict[str, Any] = {"task": "translation", "train_flops": 5.0}
+        record: dict[str, Any] = {"format": 1, "task": "translation", "train_flops": 5.0}
         (tmp_path / "summary.json").write_text(json.dumps(record))
         config = chosen(f"reference={tmp_path}", "match=train_flops")
         with pytest.raises(ConfigError, match=r"do not include the optimizer\. Train "):
@@ -354,24 +364,24 @@ class TestRefusals:
         (tmp_path / "summary.json").write_text(json.dumps(record | {"train_flops_of": COUNTED}))
         reference = reference_of(config, [])
         assert reference is not None
-        assert reference.goal == 5
+        assert reference.target_value == 5
 
 
 def test_a_run_that_was_begun_is_not_measured_again(chosen: Choose, tmp_path: Path) -> None:
     given = [*tiny.TINY, "model=decoder_only", "match=wall_time", "reference=full", f"run_dir={tmp_path}"]
-    found = {"quantity": "wall_time", "reference": "full", "goal": 10.0, "expected": 9.9}
-    found |= {"given": {"trainer.max_steps": 1000}, "chosen": {"trainer.max_steps": 1234}}
+    found = {"quantity": "wall_time", "reference": "full", "target_value": 10.0, "expected": 9.9}
+    found |= {"configured": {"trainer.max_steps": 1000}, "solved": {"trainer.max_steps": 1234}}
     (tmp_path / "match.json").write_text(json.dumps(found))
-    assert recorded(chosen(*given)) is None  # nothing was trained with it
+    assert recorded_match(chosen(*given)) is None  # nothing was trained with it
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "step-1.ckpt").touch()
     config = chosen(*given)
-    match = recorded(config)
+    match = recorded_match(config)
     assert match is not None
     match.apply(config)
     assert config.trainer.max_steps == config.scheduler.max_steps == 1234
     for other in ("trainer.max_steps=999", "match=tokens", "reference=encoder_only", "resume=never"):
-        assert recorded(chosen(*given, other)) is None, other
+        assert recorded_match(chosen(*given, other)) is None, other
 
 
 def test_a_sweep_without_a_match_keeps_its_directories(chosen: Choose) -> None:
@@ -420,13 +430,13 @@ class TestCommands:
         assert answers["params"].returncode == 0, answers["params"].stderr
         full, decoder = record_of(folder / "run"), record_of(folder / "params")
         assert abs(decoder["params"] / full["params"] - 1) <= 0.02
-        assert (full["match"]["chosen"], full["match"]["mismatch"]) == ({}, 0)
+        assert (full["match"]["solved"], full["match"]["mismatch"]) == ({}, 0)
         match = decoder["match"]
-        assert (match["goal"], match["reached"]) == (full["params"], decoder["params"])
+        assert (match["target_value"], match["achieved"]) == (full["params"], decoder["params"])
         assert match["mismatch"] == decoder["params"] / full["params"] - 1
         config = OmegaConf.load(folder / "params" / "config.yaml")
-        assert match["chosen"]
-        for key, value in match["chosen"].items():
+        assert match["solved"]
+        for key, value in match["solved"].items():
             assert OmegaConf.select(config, key) == value
         assert isinstance(config, DictConfig)
         assert count_parameters(check_network(config))[0] == decoder["params"]
@@ -436,10 +446,10 @@ class TestCommands:
         """Those of the reference were found without training it."""
         assert answers["flops"].returncode == 0, answers["flops"].stderr
         full, record = record_of(folder / "run"), record_of(folder / "flops")
-        assert record["match"]["goal"] == full["train_flops"]
-        assert record["match"]["reached"] == record["match"]["expected"] == record["train_flops"]
+        assert record["match"]["target_value"] == full["train_flops"]
+        assert record["match"]["achieved"] == record["match"]["expected"] == record["train_flops"]
         assert abs(record["train_flops"] / full["train_flops"] - 1) <= 0.02
-        assert record["updates"] == record["match"]["chosen"]["trainer.max_steps"] != 60
+        assert record["steps"] == record["match"]["solved"]["trainer.max_steps"] != 60
 
     def test_the_same_command_goes_on_and_then_does_nothing(self, answers: dict[str, Finished]) -> None:
         assert (answers["again"].returncode, answers["done"].returncode) == (0, 0), answers["again"].stderr
@@ -448,7 +458,7 @@ class TestCommands:
         assert "nothing to do" in answers["done"].stdout
 
     def test_doctor_finds_the_same(self, folder: Path, answers: dict[str, Finished]) -> None:
-        updates = record_of(folder / "flops")["match"]["chosen"]["trainer.max_steps"]
+        updates = record_of(folder / "flops")["match"]["solved"]["trainer.max_steps"]
         assert f"match=train_flops reference=full: trainer.max_steps={updates} (was 60)" in answers["plan"].words
         assert f"steps {updates:,} of 20 examples" in answers["plan"].words
         assert "this run is the reference, nothing to solve" in answers["sweep"].words
@@ -461,7 +471,7 @@ class TestCommands:
 
 
 def test_what_was_reached_is_told_beside_the_goal(caplog: pytest.LogCaptureFixture) -> None:
-    match = Match("params", "full", goal=200.0, expected=200.0, given={}, chosen={})
+    match = BudgetMatch("params", "full", target_value=200.0, expected=200.0, configured={}, solved={})
     match.warn_of(match.record(200.0))
     assert not caplog.records
     match.warn_of(match.record(300.0))

@@ -24,14 +24,14 @@ from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.memory import (
-    Footprint,
     Memory,
+    MemoryBreakdown,
     average_bytes,
     gradient_bytes,
     optimizer_bytes,
-    smallest,
+    smallest_gpu_count,
 )
-from triptych.planning.peak_memory import LivingBytes
+from triptych.planning.peak_memory import LiveMemoryTracker
 from triptych.tasks.precision import PRECISIONS
 
 OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "optimizer").glob("*.yaml"))
@@ -52,7 +52,7 @@ def kept_of(model: Any, inputs: Sequence[Tensor | None], precision: str) -> int:
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"),
     ):
-        if model.head.pool == "none":
+        if model.head.pooling == "none":
             number = inputs[1 if model.architecture == "full" else 0].numel()
             zeros = torch.zeros(number, dtype=torch.long)
             total = model.train()(*inputs, targets=Targets(torch.arange(number), zeros, 0.0))
@@ -64,7 +64,7 @@ def kept_of(model: Any, inputs: Sequence[Tensor | None], precision: str) -> int:
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in alive}
     assert total.requires_grad  # it is what keeps them
     bytes_kept = sum(size for place, size in storages.items() if place not in own)
-    if model.head.pool == "none":  # of the output layer there is the gradient, counted as such, and no longer a copy
+    if model.head.pooling == "none":  # of the output layer there is the gradient, counted as such, and no longer a copy
         bytes_kept -= gradient_bytes(model.head.output)
         bytes_kept += 2 * model.head.output.weight.numel() * (precision == "bf16-mixed")
     return bytes_kept
@@ -72,7 +72,7 @@ def kept_of(model: Any, inputs: Sequence[Tensor | None], precision: str) -> int:
 
 def left_by(model: Any, tokens: Tensor) -> int:
     """Bytes that are there after a forward."""
-    with LivingBytes([*model.parameters()]) as alive:
+    with LiveMemoryTracker([*model.parameters()]) as alive:
         logits = model.train()(tokens)
         assert logits.requires_grad  # it is what keeps them
         return alive.now
@@ -121,24 +121,26 @@ class TestActivations:
             d_model=draw(32, 64),
             num_layers=draw(1, 3),
             max_length=150,
-            position=draw("none", "learned", "sinusoidal", "rotary", partial(Rotary, share=0.5), "relative"),
+            position=draw(
+                "none", "learned", "sinusoidal", "rotary", partial(Rotary, partial_rotary_factor=0.5), "relative_bias"
+            ),
             pool=draw("none", "mean", "last"),
             num_outputs=draw(VOCAB, 200),
             num_kv_heads=draw(None, 1, 2),
             head_dim=draw(None, 12),
             d_ff=draw(48, 128),
-            norm=draw("layer", "rms"),
-            residual=draw("pre", "post"),
+            norm=draw("layer_norm", "rms_norm"),
+            residual=draw("pre_norm", "post_norm"),
             embed_norm=draw(False, True),
             activation=draw(*ACTIVATIONS),
             gated=draw(False, True),
-            windows=draw(None, [8, None], [8]),
+            sliding_windows=draw(None, [8, None], [8]),
             dropout=draw(0.0, 0.1),
             attention_dropout=draw(0.0, 0.1),
             feed_forward_dropout=draw(0.0, 0.1),
         ).to(PRECISIONS[precision].dtype)
         rows, length, source = draw(1, 5), draw(32, 50, 128, 150), draw(32, 64, 128) if architecture == "full" else 0
-        padded = architecture == "encoder_only" or model.head.pool != "none"
+        padded = architecture == "encoder_only" or model.head.pooling != "none"
         memory = memory_of(model, precision=precision, length=length, source=source, padded=padded)
         counted = memory.ddp(1, rows)
         tokens, mask = some_texts(rows, length)
@@ -167,7 +169,7 @@ class TestActivations:
             position=draw("none", "rotary"),
             num_kv_heads=draw(None, 2),
             head_dim=draw(None, 12),
-            windows=draw([48], [10, 48]),
+            sliding_windows=draw([48], [10, 48]),
             attention_dropout=draw(0.0, 0.1),
         ).to(PRECISIONS[precision].dtype)
         rows, padded = draw(1, 3), architecture == "encoder_only"
@@ -206,7 +208,7 @@ class TestActivations:
         targets = Targets(torch.arange(320), labels, 0.0)
         memory = memory_of(model, precision=precision, length=64).ddp(1, 5)
         with (
-            LivingBytes([*model.parameters()]) as alive,
+            LiveMemoryTracker([*model.parameters()]) as alive,
             torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"),
         ):
             model.train()(tokens, targets=targets)
@@ -218,7 +220,7 @@ class TestActivations:
         """Patches of 2x3 pixels in two channels: 8 of them and [cls]."""
         embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=32)
         stack = make_stack(num_layers=2, causal=False, max_length=9, d_model=32, num_heads=4, d_ff=64)
-        model = EncoderOnly(embedding=embedding, encoder=stack, head=Head(d_model=32, num_outputs=5, pool="first"))
+        model = EncoderOnly(embedding=embedding, encoder=stack, head=Head(d_model=32, num_outputs=5, pooling="first"))
         images = torch.zeros(7, 2, 4, 12)
         kept = kept_of(model, [images, None], "32-true")
         counted = memory_of(model, length=9, padded=True).ddp(1, 7)
@@ -245,7 +247,7 @@ class TestActivations:
         outside = 2 * vocab * d + d
         weights = 4 * (layers * block + outside)
         with torch.device("meta"):
-            options: dict[str, Any] = {"norm": "rms", "activation": "silu", "gated": True, "bias": False}
+            options: dict[str, Any] = {"norm": "rms_norm", "activation": "silu", "gated": True, "bias": False}
             stack = make_stack(
                 num_layers=layers, d_model=d, num_heads=heads, d_ff=f, causal=True, position="rotary", **options
             )
@@ -264,29 +266,29 @@ class TestActivations:
             min(2**29 // (4 * vocab), rows * s) * (2 + 4 + 4) * vocab for rows in (1, 2)
         ]  # logits, twice in float32
         gathered = 2 * 4 * (outside + 2 * block)
-        assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, weights, copies, s * position, chunk[0])
-        assert memory.fsdp(4, 8) == Footprint(
+        assert memory.ddp(8, 8) == MemoryBreakdown(weights, weights, state, 0, weights, copies, s * position, chunk[0])
+        assert memory.fsdp(4, 8) == MemoryBreakdown(
             weights // 4, weights // 4, state // 4, 0, gathered, copies, 2 * s * position, chunk[1]
         )
         eighty = int(79.2 * 2**30)
-        assert smallest(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB
+        assert smallest_gpu_count(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB
         assert memory.fsdp(2, 8).total > 0.9 * eighty >= memory.fsdp(4, 8).total
-        assert smallest(memory.fsdp, 8, eighty) == 4
+        assert smallest_gpu_count(memory.fsdp, 8, eighty) == 4
 
 
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({"norm": "rms", "gated": True, "num_kv_heads": 2, "windows": [8, None]}, []),
+        ({"norm": "rms_norm", "gated": True, "num_kv_heads": 2, "sliding_windows": [8, None]}, []),
         ({"qk_norm": "head"}, ["qk_norm"]),
         ({"softcap": 2.0}, ["softcap"]),
-        ({"position": partial(Rotary, share=0.5, local_theta=9.0)}, []),
-        ({"position": partial(Rotary, cross=True)}, ["cross"]),
+        ({"position": partial(Rotary, partial_rotary_factor=0.5, local_theta=9.0)}, []),
+        ({"position": partial(Rotary, rotate_cross_attention=True)}, ["cross"]),
         ({"position": "alibi"}, ["Alibi"]),
         ({"residual": "parallel"}, ["Parallel"]),
-        ({"residual": "sandwich"}, ["Sandwich"]),
+        ({"residual": "sandwich_norm"}, ["SandwichNorm"]),
         ({"residual": "parallel_norms"}, ["ParallelNorms"]),
-        ({"residual": "res_post"}, ["ResPost"]),
+        ({"residual": "res_post_norm"}, ["ResPostNorm"]),
         ({"first_norm": False}, ["first_norm"]),
         ({"head_options": {"softcap": 2.0}}, ["softcap"]),
     ],
@@ -303,7 +305,7 @@ class TestState:
     @pytest.mark.parametrize("name", OPTIMIZERS)
     def test_the_optimizer(self, build: Callable[..., Any], name: str) -> None:
         """As many bytes as the real optimizer's state after a step."""
-        model, make = build("full", tie_output=True), optimizer_of(name)
+        model, make = build("full", tie_word_embeddings=True), optimizer_of(name)
         optimizer = make(model)
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
@@ -311,16 +313,16 @@ class TestState:
         states = optimizer.state_dict()["state"].values()
         real = sum(t.nbytes for state in states for t in state.values() if isinstance(t, Tensor))
         with torch.device("meta"):
-            planned = build("full", tie_output=True)
+            planned = build("full", tie_word_embeddings=True)
         assert optimizer_bytes(planned, make) == real
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    @pytest.mark.parametrize("tie_output", [False, True])
-    def test_parts_are_the_whole(self, build: Callable[..., Any], architecture: str, tie_output: bool) -> None:
-        model = build(architecture, tie_output=tie_output, position="learned")
+    @pytest.mark.parametrize("tie_word_embeddings", [False, True])
+    def test_parts_are_the_whole(self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool) -> None:
+        model = build(architecture, tie_word_embeddings=tie_word_embeddings, position="learned")
         parts = parameters_by_part(model)
         assert sum(parts.values()) == count_parameters(model)[0]
-        assert parts["head"] == (0 if tie_output else VOCAB * 16)
+        assert parts["head"] == (0 if tie_word_embeddings else VOCAB * 16)
         assert parts["embedding"] == VOCAB * 16
 
     def test_a_validation_under_fsdp_has_all_weights(self, build: Callable[..., Any]) -> None:
@@ -346,8 +348,8 @@ class TestFits:
         """1,000 bytes that everyone has and 600 for each row, on devices of 3,000 bytes, 2,700 of which count: two rows
         each, so 6 of 12; of 10 rows, 5; of 7, only all 7."""
 
-        def footprint(processes: int, rows: int) -> Footprint:
-            return Footprint(1000, 0, 0, 0, 0, 0, 600 * (rows // processes), 0)
+        def footprint(processes: int, rows: int) -> MemoryBreakdown:
+            return MemoryBreakdown(1000, 0, 0, 0, 0, 0, 600 * (rows // processes), 0)
 
-        assert [smallest(footprint, rows, 3000) for rows in (1, 2, 12, 10, 7)] == [1, 1, 6, 5, 7]
-        assert smallest(footprint, 12, 1777) is None
+        assert [smallest_gpu_count(footprint, rows, 3000) for rows in (1, 2, 12, 10, 7)] == [1, 1, 6, 5, 7]
+        assert smallest_gpu_count(footprint, 12, 1777) is None

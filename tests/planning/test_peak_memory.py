@@ -14,11 +14,11 @@ from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Head, LayerNorm, PatchEmbedding
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.planning.memory import gradient_bytes
-from triptych.planning.peak_memory import LivingBytes, is_masked, measure_peak, training_loss
+from triptych.planning.peak_memory import LiveMemoryTracker, is_masked, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS
 
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
-FORMULA_POSITIONS = ["none", "learned", "sinusoidal", "rotary", "relative"]
+FORMULA_POSITIONS = ["none", "learned", "sinusoidal", "rotary", "relative_bias"]
 
 
 def real_peak(model: Any, precision: str, shape: tuple[int, ...], documents: Any = None) -> int:
@@ -26,7 +26,7 @@ def real_peak(model: Any, precision: str, shape: tuple[int, ...], documents: Any
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    with LivingBytes([*model.parameters(), *model.buffers(), *gradients]) as living:
+    with LiveMemoryTracker([*model.parameters(), *model.buffers(), *gradients]) as living:
         training_loss(model.train(), PRECISIONS[precision], shape, torch.device("cpu"), documents).backward()
     return living.most
 
@@ -47,12 +47,12 @@ def some_options(draw: Callable[..., Any]) -> dict[str, Any]:
         "num_kv_heads": draw(None, 1, 2),
         "head_dim": draw(None, 12),
         "d_ff": draw(48, 128),
-        "norm": draw("layer", "rms"),
-        "residual": draw("pre", "post"),
+        "norm": draw("layer_norm", "rms_norm"),
+        "residual": draw("pre_norm", "post_norm"),
         "embed_norm": draw(False, True),
         "activation": draw(*ACTIVATIONS),
         "gated": draw(False, True),
-        "windows": draw(None, [8, None], [8]),
+        "sliding_windows": draw(None, [8, None], [8]),
         "dropout": draw(0.0, 0.1),
         "attention_dropout": draw(0.0, 0.1),
         "feed_forward_dropout": draw(0.0, 0.1),
@@ -64,7 +64,7 @@ def images(architecture: str, **options: Any) -> Any:
     embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=32)
     causal = architecture == "decoder_only"
     stack = make_stack(num_layers=2, causal=causal, max_length=9, d_model=32, num_heads=4, d_ff=64, **options)
-    head = Head(d_model=32, num_outputs=5, pool="last")
+    head = Head(d_model=32, num_outputs=5, pooling="last")
     if causal:
         return DecoderOnly(embedding=embedding, decoder=stack, head=head)
     return EncoderOnly(embedding=embedding, encoder=stack, head=head)
@@ -97,7 +97,9 @@ class TestRealSteps:
         attentions = options["num_layers"] * (3 if architecture == "full" else 1)
         rows = {None: 0, "head": attentions * 2 * 4, "all": attentions * 2}[options["qk_norm"]]  # of queries and keys
         sublayers = options["num_layers"] * (5 if architecture == "full" else 2)
-        rows += sublayers * (options["residual"] in ("sandwich", "res_post")) + ("norm" in options["head_options"])
+        rows += sublayers * (options["residual"] in ("sandwich_norm", "res_post_norm")) + (
+            "norm" in options["head_options"]
+        )
         tokens = sum(shape[1:]) * shape[0] if documents is None else sum(map(sum, documents))
         statistics = 2 * 2 * tokens * rows if precision.endswith("-mixed") else 0
         measured = measure_peak(network, PRECISIONS[precision], shape, documents)
@@ -117,7 +119,7 @@ class TestRealSteps:
         self, build: Callable[..., Any], architecture: str, precision: str
     ) -> None:
         def make() -> Any:
-            return build(architecture, tie_output=True, windows=[16], position="rotary", d_model=32)
+            return build(architecture, tie_word_embeddings=True, sliding_windows=[16], position="rotary", d_model=32)
 
         shape = (2, 150, 140 if architecture == "full" else 0)
         expected = real_peak(make().to(PRECISIONS[precision].dtype), precision, shape)

@@ -8,14 +8,14 @@ from omegaconf import DictConfig
 from cases import by_day
 from command_line import with_parts
 from triptych.models.flops import TrainingCost
-from triptych.planning.batch_shapes import UnreadData
+from triptych.planning.batch_shapes import AssumedData
 from triptych.planning.forecast import make_forecast
 from triptych.planning.gpus import GPUS
 
-HANDWRITTEN = ["data.dir=.", "tokenizer=characters", "batch.size=8", "shape=tiny"]
+HANDWRITTEN = ["data.dir=.", "tokenizer=characters", "batch.global_size=8", "shape=tiny"]
 EXPERIMENTS = {
-    "captions/handwritten": ["full", "decoder_only", "prefix_decoder"],
-    "matching/handwritten": ["two_encoders", "two_decoders"],
+    "captions/handwritten": ["full", "decoder_only", "prefix_lm"],
+    "matching/handwritten": ["dual_encoder", "dual_decoder"],
     "generation/handwritten": ["full", "encoder_only"],
 }
 CASES = [f"{name} {model}" for name, models in EXPERIMENTS.items() for model in models]
@@ -25,7 +25,7 @@ CASES = [f"{name} {model}" for name, models in EXPERIMENTS.items() for model in 
 def test_an_image_is_as_long_as_its_patches(name: str, chosen: Callable[..., DictConfig]) -> None:
     experiment, model = name.split()
     config = with_parts(chosen(f"experiment={experiment}", f"model={model}", *HANDWRITTEN))
-    estimate = UnreadData(None, 1).estimate(config)
+    estimate = AssumedData(None, 1).estimate(config)
     length, source = estimate.longest
     assert length == config.shape.max_length
     assert source == (1 + 21 if "generation" not in experiment else length if model == "full" else 0)

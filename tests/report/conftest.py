@@ -58,19 +58,20 @@ def summary_of(
 ) -> dict[str, Any]:
     """A complete summary."""
     return {
+        "format": 1,
         "experiment": f"dates/{task}_{architecture}",
         "architecture": architecture,
         "task": task,
-        "task_facts": asdict(TASKS[task].facts(architecture, metrics, optimum)),
+        "task_info": asdict(TASKS[task].info(architecture, metrics, optimum)),
         "data": "dates",
         "seed": seed,
         "params": PARAMS[architecture],
         "non_embedding_params": PARAMS[architecture] - 65_536,
         "train_flops": 3.1e12 * PARAMS[architecture] / 4e5,
         "train_tokens": 1_843_200,
-        "updates": 800,
+        "steps": 800,
         "wall_time_s": 74.2 + seed,
-        "tokens_per_s": 24_840.5,
+        "tokens_per_second": 24_840.5,
         "metrics": metrics,
         "optimum": optimum,
         "tested_weights": "last",
@@ -82,7 +83,7 @@ def summary_of(
         "versions": {"torch": "2.13.0", "lightning": "2.6.6"},
         "hardware": "2 CPU cores",
         "precision": "32-true",
-        "tokens_per_update": 2304.0,
+        "tokens_per_step": 2304.0,
         "too_long": {"policy": "error", "train": 0, "validation": 0, "test": 0},
         "command": f"triptych train experiment=dates/{task} model={architecture} seed={seed}",
         "samples": samples_of(task, architecture),
@@ -92,15 +93,15 @@ def summary_of(
 def write_curves(path: Path, metric: str, final: float, seed: int) -> None:
     """Curves that end at ``final``, a row for each logging event, blank where a metric was not logged."""
     noise = random.Random(f"{path}{seed}")
-    spent = ["tokens", "train_flops", "time_s"]
-    columns = ["epoch", "step", "train/loss", "lr", "train/tokens_per_s", *spent, "val/loss", metric]
+    spent = ["tokens", "train_flops", "elapsed_s"]
+    columns = ["epoch", "step", "train/loss", "lr", "train/tokens_per_second", *spent, "val/loss", metric]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         for step in range(10, 801, 10):
             loss = 0.05 + 4 * math.exp(-step / 130) * math.exp(noise.gauss(0, 0.12))
-            row = {"epoch": 0, "step": step, "tokens": 2304 * step, "train_flops": 3.9e9 * step, "time_s": step / 11}
-            writer.writerow({**row, "train/loss": loss, "lr": 1e-3, "train/tokens_per_s": 24_000})
+            row = {"epoch": 0, "step": step, "tokens": 2304 * step, "train_flops": 3.9e9 * step, "elapsed_s": step / 11}
+            writer.writerow({**row, "train/loss": loss, "lr": 1e-3, "train/tokens_per_second": 24_000})
             if step % 80 == 0:
                 start = 2.5 if "bits" in metric else 0.0
                 value = final + (start - final) * math.exp(-step / 150) + noise.gauss(0, 0.004)
@@ -142,7 +143,7 @@ def write_run(tmp_path: Path) -> WriteRun:
         (directory / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         if answers is not None:
             lines = [json.dumps({"index": index, **answer}) + "\n" for index, answer in enumerate(answers)]
-            (directory / "answers.jsonl").write_text("".join(lines), encoding="utf-8")
+            (directory / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
         key = list(metrics)[-1]
         write_curves(directory / "metrics.csv", key.replace("test/", "val/"), metrics[key], seed)
         return directory

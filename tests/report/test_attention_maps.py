@@ -20,16 +20,16 @@ from command_line import complete
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
 from predicting import in_double, predict
 from triptych import attention as old_name
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build as build_node
 from triptych.config.run_settings import RunSettings
 from triptych.data import Example, Image, Splits
 from triptych.models.generation import BeamSearch
-from triptych.nn import MultiHeadAttention, Visibility, masks
-from triptych.report.attention_maps import attention_maps, recorded, rollout
-from triptych.report.page.attention import draw_attention
-from triptych.report.samples import attention, is_recordable, list_maps
+from triptych.nn import AttentionMask, MultiHeadAttention, masks
+from triptych.report.attention_maps import attention_maps, record_attention, rollout
+from triptych.report.page.attention_charts import draw_attention
+from triptych.report.samples import attention_record, is_recordable, list_maps
 from triptych.tasks import Predictor, Task
 from triptych.tasks.forward import reads_token_types
 from triptych.tasks.generative import GenerativeTask
@@ -38,7 +38,7 @@ VOCAB = 11
 
 blocks = st.fixed_dictionaries(
     {
-        "norm": st.sampled_from(["layer", "rms"]),
+        "norm": st.sampled_from(["layer_norm", "rms_norm"]),
         "residual": st.sampled_from([*RESIDUALS]),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
@@ -46,7 +46,7 @@ blocks = st.fixed_dictionaries(
         "scale": st.sampled_from([None, 1.0]),
         "qk_norm": st.sampled_from(QK_NORMS),
         "softcap": st.sampled_from([None, 2.0]),
-        "windows": st.sampled_from([None, [3], [None, 2]]),
+        "sliding_windows": st.sampled_from([None, [3], [None, 2]]),
     }
 )
 
@@ -106,7 +106,7 @@ class TestRecorded:
             module.o.register_forward_pre_hook(lambda m, x, owner=owner: results.update({owner[m]: x[0]}))
         with patch.multiple(masks, LEAST_BLOCK=least_block, LEAST_BLOCKS=2):
             expected = network(*inputs)
-            with recorded(network) as weights:
+            with record_attention(network) as weights:
                 found = network(*inputs)
             is_local = any(stack.local(window, 8) for stack in network.stacks for window in stack.windows)
         tolerance = 1e-12 if is_local else 0
@@ -130,18 +130,18 @@ class TestRecorded:
             other.in_proj_bias.copy_(torch.cat([attention.q.bias, attention.k.bias, attention.v.bias]))
         x = torch.randn(2, 5, 12)
         _, expected = other(x, x, x, attn_mask=torch.ones(5, 5).triu(1).bool(), average_attn_weights=False)
-        with recorded(attention) as weights:
-            attention(x, visibility=Visibility(causal=True))
+        with record_attention(attention) as weights:
+            attention(x, attention_mask=AttentionMask(causal=True))
         assert_close(weights[attention], expected)
 
     @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
-    @pytest.mark.parametrize("position", ["rotary", "partial rotary", "relative", "alibi"])
+    @pytest.mark.parametrize("position", ["rotary", "partial rotary", "relative_bias", "alibi"])
     def test_a_cache_changes_nothing(self, random_model: Callable[..., Any], architecture: str, position: str) -> None:
-        network = random_model(architecture, position=position, num_kv_heads=2, windows=[None, 3])
+        network = random_model(architecture, position=position, num_kv_heads=2, sliding_windows=[None, 3])
         tokens, source = torch.randint(VOCAB, (1, 6)), torch.randint(VOCAB, (1, 4))
-        with recorded(network) as expected:
+        with record_attention(network) as expected:
             network(source, tokens) if architecture == "full" else network(tokens)
-        with recorded(network) as found:
+        with record_attention(network) as found:
             given = (source, None) if architecture == "full" else (None,)
             next_token = network.continuation(*given, capacity=6)
             for chunk in tokens.split((3, 1, 2), dim=1):
@@ -153,16 +153,16 @@ class TestRecorded:
     def test_documents_of_a_packed_row_are_rows(self, random_model: Callable[..., Any]) -> None:
         network = random_model("decoder_only", position="rotary")
         tokens = torch.randint(VOCAB, (1, 7))
-        with recorded(network) as packed:
+        with record_attention(network) as packed:
             network(tokens, lengths=[4, 3])
-        with recorded(network) as alone:
+        with record_attention(network) as alone:
             network(tokens[:, 4:])
         for module, weights in alone.items():
             assert_close(packed[module][1:, :, :3, :3], weights)
 
     def test_ends_with_the_context(self, random_model: Callable[..., Any]) -> None:
         network = random_model("encoder_only")
-        with recorded(network) as weights:
+        with record_attention(network) as weights:
             pass
         network(torch.randint(VOCAB, (1, 4)))
         assert weights == {}
@@ -189,8 +189,8 @@ def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) ->
         config = chosen(*tiny.NETWORK, "shape.num_layers=2", *overrides)
         corpus = build_node(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
-        complete(config, tokenizer, corpus.facts)
-        task = in_double(make_task(RunSettings.of(config), tokenizer, corpus.facts))
+        complete(config, tokenizer, corpus.info)
+        task = in_double(make_task(RunSettings.of(config), tokenizer, corpus.info))
         if isinstance(task, GenerativeTask):
             task.max_new_tokens = 8
         randomize(task.network)
@@ -207,12 +207,12 @@ class TestAttentionMaps:
         (maps,) = attention_maps(Predictor(task), [given])
         (prediction,) = predict(task, [given])
         assert maps.prediction == prediction
-        ids = {name: i for i, name in enumerate(task.tokenizer.names(range(task.tokenizer.vocab_size)))}
+        ids = {name: i for i, name in enumerate(task.tokenizer.ids_to_tokens(range(task.tokenizer.vocab_size)))}
         network: Any = task.network
         only = maps.encoder if task.architecture == "encoder_only" else maps.decoder
         assert only is not None
         tokens = torch.tensor([[ids[name] for name in only.queries]])
-        with recorded(network) as expected:
+        with record_attention(network) as expected:
             if task.architecture == "full":
                 assert maps.cross is not None
                 logits = network(torch.tensor([[ids[name] for name in maps.cross.keys]]), tokens)
@@ -273,8 +273,8 @@ class TestPictures:
         task: Any = task_of(*tiny.dates(experiment), *tiny.DATES)
         text = "Donnerstag, 5. März 1998"
         splits = Splits([], [], [Example(text, target="1998-03-05")])
-        (sample,) = json.loads(json.dumps(attention(task, splits)))["samples"]
-        (maps,) = attention_maps(Predictor(task), [task.asked(splits.test[0])])
+        (sample,) = json.loads(json.dumps(attention_record(task, splits)))["samples"]
+        (maps,) = attention_maps(Predictor(task), [task.model_input(splits.test[0])])
         figures = draw_attention(sample, task.architecture, "told")
         assert maps.decoder is not None
         for name, found in (("decoder rollout", maps.decoder), ("alignment", maps.cross or maps.decoder)):
@@ -293,7 +293,7 @@ class TestPictures:
     def test_each_alignment_is_large_enough_to_read(self, num_layers: int) -> None:
         tokens = [str(i) for i in range(8)]
         weights = torch.full((num_layers, 2, 8, 8), 125).tolist()
-        kind = {"queries": tokens, "keys": tokens, "written": tokens, "num_tokens": 8, "thousandths": weights}
+        kind = {"queries": tokens, "keys": tokens, "written": tokens, "num_tokens": 8, "weights_x1000": weights}
         figures = draw_attention({"encoder": None, "decoder": None, "cross": kind}, "full", "told")
         aligned = {name: figure for name, figure in figures.items() if name.startswith("alignment")}
         panels = [trace for figure in aligned.values() for trace in figure["data"]]
@@ -332,15 +332,15 @@ class TestPictures:
 class Unseen(MultiHeadAttention):
     """An attention that ``recorded`` knows nothing of."""
 
-    def _attend(self, q: Any, k: Any, v: Any, visibility: Visibility, bias: Any) -> Tensor:
+    def _attend(self, q: Any, k: Any, v: Any, attention_mask: AttentionMask, bias: Any) -> Tensor:
         return v.mean(2, keepdim=True).expand_as(q)
 
 
 class Twice(MultiHeadAttention):
     """Calls torch's kernel twice, as differential attention does."""
 
-    def _attend(self, q: Any, k: Any, v: Any, visibility: Visibility, bias: Any) -> Tensor:
-        return super()._attend(q, k, v, visibility, bias) - 0.5 * super()._attend(k, q, v, visibility, bias)
+    def _attend(self, q: Any, k: Any, v: Any, attention_mask: AttentionMask, bias: Any) -> Tensor:
+        return super()._attend(q, k, v, attention_mask, bias) - 0.5 * super()._attend(k, q, v, attention_mask, bias)
 
 
 @pytest.mark.parametrize("attends", [Unseen, Twice])
@@ -369,15 +369,15 @@ def test_names_of_tokens_together_are_the_text(chosen: Callable[..., DictConfig]
     config = chosen("experiment=dates/translation", *tiny.DATES, f"tokenizer={tokenizer}", *options)
     trained = train_tokenizer(config, build_node(config, "data").splits())
     (ids,) = trained.encode(["5. Mai 1998"])
-    assert "".join(trained.names(ids)).replace(" ", "") == "5.Mai1998"
-    assert trained.names(trained.special.single([]))[0] == "<bos>"
+    assert "".join(trained.ids_to_tokens(ids)).replace(" ", "") == "5.Mai1998"
+    assert trained.ids_to_tokens(trained.special.single([]))[0] == "<bos>"
 
 
 def test_bytes_of_a_character_have_names(chosen: Callable[..., DictConfig]) -> None:
     config = chosen("experiment=dates/translation", *tiny.DATES, "tokenizer=bytes")
     trained = train_tokenizer(config, build_node(config, "data").splits())
     (ids,) = trained.encode(["mä"])
-    assert trained.names(ids) == ["m", "<0xC3>", "<0xA4>"]
+    assert trained.ids_to_tokens(ids) == ["m", "<0xC3>", "<0xA4>"]
 
 
 @given(layers=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 4))

@@ -43,14 +43,14 @@ def write_page(write_run, folder: Path, text: str, name: str) -> Path:
         name: of the runs' directories, which cannot have every name.
     """
     score = {"name": text, "key": "test/accuracy", "title": text, "higher_is_better": True, "unit": text, "note": text}
-    facts = {"title": text, "scores": [score | {"optimum_name": text}], "ranked_by_title": text}
+    info = {"title": text, "comparison_metrics": [score | {"optimum_name": text}], "ranked_by_title": text}
     changes = {
-        "task_facts": asdict(Classification.facts("full", {"test/accuracy": 0.9}, {})) | facts,
+        "task_info": asdict(Classification.info("full", {"test/accuracy": 0.9}, {})) | info,
         "data": text, "command": text, "git_commit": text, "precision": text, "versions": {text: text},
         "too_long": {"policy": text, "test": 1}, "samples": [{"input": text, "reference": text + "a", "output": text}],
         "confusion_matrix": {"labels": [text, "b"], "counts": [[1, 2], [3, 4]]},
     }  # fmt: skip
-    tokens = {"queries": [text], "keys": [text], "written": [], "num_tokens": 1, "thousandths": [[[[1000]]]]}
+    tokens = {"queries": [text], "keys": [text], "written": [], "num_tokens": 1, "weights_x1000": [[[[1000]]]]}
     attention = {"input": text, "output": text, "encoder": tokens, "decoder": None, "cross": None}
     answer = {"input": text, "reference": "a", "output": text, "correct": True, "probability": 0.5}
     for architecture in ("full", "encoder_only"):

@@ -28,9 +28,9 @@ from browser import SCREENS, Browser, needs_browser
 from clock import bound
 from commands import run
 from predicting import predict
-from triptych.data import DrawnDigits, Image, Message, Sound, read_image
+from triptych.data import Audio, DrawnDigits, Image, Message, read_image
+from triptych.data.audio import audio_to_wav
 from triptych.data.images import as_address, as_png
-from triptych.data.sound import as_wav
 from triptych.models.generation import Sampling
 from triptych.report.playground import Playground
 from triptych.report.read_records import find_runs
@@ -48,10 +48,10 @@ TONES = [
 TALKING = {"talks": [*CHAT, "model=full"], "talks_too": [*CHAT, "model=decoder_only"]}
 DRAWN = [
     *("experiment=captions/drawn", "data.num_train=200", "data.num_validation=20", "data.num_test=6"),
-    *("data.languages=[en]", "data.max_digits=1", "data.noise=0.1", "patches.image_size=[12,24]"),
+    *("data.languages=[en]", "data.max_digits=1", "data.noise=0.1", "image_embedding.image_size=[12,24]"),
 ]
-SEEING = {"sees": [*DRAWN, "model=full"], "sees_too": [*DRAWN, "model=prefix_decoder"]}
-MATCHING = {"matches": [DRAWN[0].replace("captions", "matching"), *DRAWN[1:], "batch.size=50"]}
+SEEING = {"sees": [*DRAWN, "model=full"], "sees_too": [*DRAWN, "model=prefix_lm"]}
+MATCHING = {"matches": [DRAWN[0].replace("captions", "matching"), *DRAWN[1:], "batch.global_size=50"]}
 OTHERS = TALKING | {"hears": TONES} | SEEING | MATCHING
 SEERS, TALKERS, MATCHERS, HEARERS = range(4)
 """The numbers of their groups, in the order of their tasks."""
@@ -446,11 +446,11 @@ def talk_of(model: Chat, *texts: str) -> list[Message]:
     return said
 
 
-def digits() -> tuple[Sound, bytes]:
+def digits() -> tuple[Audio, bytes]:
     """A sound as none of the training, and its file."""
     time = np.arange(6000) / 8000
-    sound = Sound.of(0.3 * np.sin(2 * np.pi * (400 + 300 * (time > 0.3)) * time), 8000)
-    return sound, as_wav(sound)
+    sound = Audio.of(0.3 * np.sin(2 * np.pi * (400 + 300 * (time > 0.3)) * time), 8000)
+    return sound, audio_to_wav(sound)
 
 
 class TestConversations:
@@ -527,36 +527,36 @@ class TestConversations:
 class TestSounds:
     def test_a_sound_is_heard_and_can_be_listened_to(self, others: Server) -> None:
         sound, content = digits()
-        status, address = others.post("/sound", content)
+        status, address = others.post("/audio", content)
         assert status == 200
         status, source = others.get(f"/?group={HEARERS}&file={address}")
         assert (status, Page(source).predictions) == (200, triptych.load(others.runs / "hears").predict([sound]))
-        assert f'src="/sound/{address}"' in source
+        assert f'src="/audio/{address}"' in source
         connection = HTTPConnection(others.address.removeprefix("http://"), timeout=60)
-        connection.request("GET", f"/sound/{address}")
+        connection.request("GET", f"/audio/{address}")
         response = connection.getresponse()
         assert (response.getheader("Content-Type"), response.read()) == ("audio/wav", content)
 
     def test_what_is_no_sound(self, others: Server) -> None:
-        assert others.post("/sound", b"no sound") == (
+        assert others.post("/audio", b"no sound") == (
             400,
             "the sound: not a readable audio file (Format not recognised.)",
         )
-        silent = as_wav(Sound.of(np.zeros(4000), 8000))
-        status, source = others.get(f"/?group={HEARERS}&file={others.post('/sound', silent)[1]}")
+        silent = audio_to_wav(Audio.of(np.zeros(4000), 8000))
+        status, source = others.get(f"/?group={HEARERS}&file={others.post('/audio', silent)[1]}")
         assert (status, Page(source).notices[0]) == (400, "'the sound': silence; expected a sound")
         status, source = others.get(f"/?group={HEARERS}&file={'0' * 32}")
         assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
-        long = as_wav(Sound.of(np.sin(np.arange(80_000)), 8000))
-        status, source = others.get(f"/?group={HEARERS}&file={others.post('/sound', long)[1]}")
+        long = audio_to_wav(Audio.of(np.sin(np.arange(80_000)), 8000))
+        status, source = others.get(f"/?group={HEARERS}&file={others.post('/audio', long)[1]}")
         assert (status, Page(source).notices[0]) == (400, "a sound of 500 positions; the network reads at most 128")
 
     def test_a_page_of_a_stranger_sends_nothing(self, others: Server) -> None:
-        assert others.post("/sound", digits()[1], Origin="http://evil.example")[0] == 403
-        assert others.post("/sound", digits()[1], Host="evil.example")[0] == 421
+        assert others.post("/audio", digits()[1], Origin="http://evil.example")[0] == 403
+        assert others.post("/audio", digits()[1], Host="evil.example")[0] == 421
         assert others.post("/elsewhere", b"")[0] == 404
-        assert others.post("/sound", b"", **{"Content-Length": "99999999999"})[0] == 413
-        assert others.post("/sound", digits()[1], Origin=others.address)[0] == 200
+        assert others.post("/audio", b"", **{"Content-Length": "99999999999"})[0] == 413
+        assert others.post("/audio", digits()[1], Origin=others.address)[0] == 200
 
     @needs_browser
     @pytest.mark.parametrize("width", [390, 1280])
@@ -606,7 +606,7 @@ class TestImages:
             400,
             "the image: not a readable image (UnidentifiedImageError)",
         )
-        sound = others.post("/sound", digits()[1])[1]
+        sound = others.post("/audio", digits()[1])[1]
         status, source = others.get(f"/?group={SEERS}&file={sound}")
         assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
 

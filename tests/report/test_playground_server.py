@@ -27,7 +27,7 @@ def page(address: str) -> tuple[HTTPStatus, str]:
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(PlaygroundHandler, "timeout", 0.2)
     monkeypatch.setattr(playground_server, "MOST_CONNECTIONS", 3)
-    stub: Any = SimpleNamespace(page=page, files={}, keep_sound=None, keep_image=None)
+    stub: Any = SimpleNamespace(page=page, files={}, keep_audio=None, keep_image=None)
     with PlaygroundServer(stub, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -50,7 +50,7 @@ def test_a_bug_is_answered_and_its_traceback_printed(port: int, capfd: pytest.Ca
     assert "Traceback" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("begun", ["", "GET / HT", "POST /sound HTTP/1.0\r\nContent-Length: 9\r\n\r\nab"])
+@pytest.mark.parametrize("begun", ["", "GET / HT", "POST /audio HTTP/1.0\r\nContent-Length: 9\r\n\r\nab"])
 def test_a_client_that_sends_nothing_more_is_left(port: int, begun: str, capfd: pytest.CaptureFixture[str]) -> None:
     with send(port, begun) as connection:
         assert connection.recv(1) == b""  # closed, and not by us

@@ -15,7 +15,7 @@ from scipy import stats
 from browser import Browser, needs_browser
 from commands import answers_to
 from triptych.report.read_records import find_runs
-from triptych.report.scaling import read_ladder, scaling
+from triptych.report.scaling_report import read_ladder, scaling
 from triptych.report.statistics.scaling import (
     Point,
     contrast,
@@ -255,7 +255,7 @@ class TestTable:
         """As a user starts it, after a column that is spelled wrongly."""
         self.write(tmp_path / "models.csv")
         column = ["scaling", "models.csv", "--column", "params=Model Size", "--column"]
-        wrong, right = answers_to([[*column, "FLOP"], [*column, "train_flops=FLOP", "--leave-out", "2"]], tmp_path)
+        wrong, right = answers_to([[*column, "FLOP"], [*column, "train_flops=FLOP", "--drop-highest", "2"]], tmp_path)
         assert wrong.returncode == 1
         assert wrong.stderr == "error: --column FLOP: expected NAME=HEAD, such as --column 'params=Model Size'\n"
         assert right.returncode == 0, right

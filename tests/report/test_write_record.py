@@ -95,7 +95,7 @@ class MoreDates(Dates):
         assert record["optimum"] == {}
         assert "the best possible score (ZeroDivisionError: no optimum, mine.py line" in words(finished)
         assert len(record["samples"]) == 8
-        assert len((outside / "run" / "answers.jsonl").read_text().splitlines()) == 60
+        assert len((outside / "run" / "predictions.jsonl").read_text().splitlines()) == 60
 
     def test_whose_answers_fail_loses_these_alone(self, outside: Path) -> None:
         command = ["task=mute", "data=more_dates", "run_dir=run"]
@@ -105,9 +105,9 @@ class MoreDates(Dates):
         for what in ("samples", "the time of an answer", "attention.json"):
             assert f"left out of the record: {what} (KeyError: 'no answer', mine.py line" in words(finished)
         record = summary_of(outside / "run")
-        assert (record["samples"], record["answer_time_s"]) == ([], None)
+        assert (record["samples"], record["prediction_latency_s"]) == ([], None)
         assert 0 <= record["metrics"]["test/accuracy"] <= 1
-        assert len((outside / "run" / "answers.jsonl").read_text().splitlines()) == 60
+        assert len((outside / "run" / "predictions.jsonl").read_text().splitlines()) == 60
         assert (outside / "run" / "weights.safetensors").exists()
         again = self.train(outside, *command)
         assert again.returncode == 0
@@ -122,7 +122,7 @@ class MoreDates(Dates):
         assert "AssertionError" not in words(finished)
         record = summary_of(outside / "run")
         assert len(record["samples"]) == 8
-        assert record["answer_time_s"] > 0
+        assert record["prediction_latency_s"] > 0
 
 
 def test_the_best_average_is_the_one_that_is_validated_and_tested(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_hopeless_run_ends_in_order(tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     run_dir = tmp_path / "run"
     what = {"architecture": "decoder_only", "task": "classification", "data": "dates"}
-    assert json.loads((run_dir / "pruned.json").read_text()) == {"updates": 4, **what}
+    assert json.loads((run_dir / "pruned.json").read_text()) == {"steps": 4, **what}
     assert not (run_dir / "summary.json").exists()
     assert "pruned after 4 updates" in (run_dir / "train.log").read_text()
     trial = study.trials[1]
@@ -86,7 +86,7 @@ def test_all_ranks_end(tmp_path: Path) -> None:
     study = study_with(tmp_path, dict.fromkeys((8, 10, 12), 0.0))
     finished = train(tmp_path, 1, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", seed_index=1)
     assert finished.returncode == 0, finished.stderr
-    assert json.loads((tmp_path / "run" / "pruned.json").read_text())["updates"] == 2
+    assert json.loads((tmp_path / "run" / "pruned.json").read_text())["steps"] == 2
     assert list(study.trials[1].intermediate_values) == [8]  # the second seed begins where the first has ended
     assert (tmp_path / "run" / "checkpoints" / "step-00000002.ckpt").exists()
 

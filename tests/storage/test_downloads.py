@@ -23,7 +23,7 @@ from triptych.cli import main
 from triptych.config import ConfigError, RunError, build
 from triptych.data import LabelledText, PlainText
 from triptych.storage import downloads as published
-from triptych.storage.downloads import SETS, DataSet, File, get
+from triptych.storage.downloads import SETS, DataSet, File, download
 
 CONF = sorted((Path(__file__).parents[2] / "conf/data").glob("*.yaml"))
 THEIRS = [file.stem for file in CONF if file.stem.startswith(tuple(SETS))]
@@ -116,7 +116,7 @@ def test_what_was_downloaded_is_prepared_once(server: Server, tmp_path: Path) ->
     english, german = b"a dog\na cat\n", b"ein Hund\neine Katze\n"
     files = [server.publish("raw/x.en.gz", gzip.compress(english)), server.publish("tok/x.de", german)]
     for _ in range(2):
-        get(data_set({"raw/x.en.gz": 2, "tok/x.de.gz": 2}, *files), tmp_path / "set")
+        download(data_set({"raw/x.en.gz": 2, "tok/x.de.gz": 2}, *files), tmp_path / "set")
     assert server.asked == ["/raw/x.en.gz", "/tok/x.de"]
     assert gzip.decompress((tmp_path / "set/raw/x.en.gz").read_bytes()) == english
     assert gzip.decompress((tmp_path / "set/tok/x.de.gz").read_bytes()) == german
@@ -127,13 +127,13 @@ def test_another_content_is_refused(server: Server, tmp_path: Path) -> None:
     file = server.publish("x.txt", b"the text\n")
     (server.folder / "x.txt").write_bytes(b"another \n")
     with pytest.raises(RunError) as refusal:
-        get(data_set({"x.txt": 1}, file), tmp_path / "set")
+        download(data_set({"x.txt": 1}, file), tmp_path / "set")
     for digest in (file.digest, f"sha256 {hashlib.sha256(b'another ' + bytes([10])).hexdigest()}", file.address):
         assert digest in str(refusal.value)
     assert files_in(tmp_path / "set") == set()
     (tmp_path / "set/downloads/x.txt").write_bytes(b"a third one\n")  # by hand
     with pytest.raises(RunError, match=rf"12 bytes .* expected 9 bytes .*{tmp_path}/set/downloads/x.txt; delete it"):
-        get(data_set({"x.txt": 1}, file), tmp_path / "set")
+        download(data_set({"x.txt": 1}, file), tmp_path / "set")
     assert files_in(tmp_path / "set") == {"downloads/x.txt"}
 
 
@@ -141,7 +141,7 @@ def test_no_more_is_read_than_what_was_published(server: Server, tmp_path: Path)
     file = server.publish("x.txt", b"the text\n")
     (server.folder / "x.txt").write_bytes(bytes(50_000_000))
     with pytest.raises(RunError, match="expected 9 bytes") as refusal:
-        get(data_set({"x.txt": 1}, file), tmp_path / "set")
+        download(data_set({"x.txt": 1}, file), tmp_path / "set")
     assert int(str(refusal.value).split()[0].replace(",", "")) <= 2 * published.PART
 
 
@@ -150,7 +150,7 @@ def test_half_an_answer_and_none(server: Server, tmp_path: Path, path: str) -> N
     (server.folder / "secret").write_text("a secret")
     file = replace(server.publish("x.txt", b"half of the text\n"), address=f"{server.address}/{path}")
     with pytest.raises(RunError, match=path):
-        get(data_set({"x.txt": 1}, file), tmp_path / "set")
+        download(data_set({"x.txt": 1}, file), tmp_path / "set")
     assert files_in(tmp_path / "set") == set()
 
 
@@ -160,12 +160,12 @@ def test_without_a_network_it_says_what_to_put_where(server: Server, tmp_path: P
     whole = data_set({"one.txt": 1, "two.txt.gz": 1}, first, second)
     server.close()
     with pytest.raises(RunError, match=r"cannot be downloaded .*refused") as refusal:
-        get(whole, tmp_path / "set")
+        download(whole, tmp_path / "set")
     for line, file in zip(str(refusal.value).splitlines()[2:], (first, second), strict=True):
         address, place = line.strip().split(" -> ")
         assert address == file.address
         Path(place).write_bytes(contents[file.name])
-    get(whole, tmp_path / "set")
+    download(whole, tmp_path / "set")
     assert (tmp_path / "set/one.txt").read_bytes() == b"a\n"
     assert gzip.decompress((tmp_path / "set/two.txt.gz").read_bytes()) == b"b\n"
 
@@ -173,23 +173,23 @@ def test_without_a_network_it_says_what_to_put_where(server: Server, tmp_path: P
 def test_a_set_with_other_lines_is_not_there(server: Server, tmp_path: Path) -> None:
     file = server.publish("x.txt", b"1\n2\n")
     with pytest.raises(RunError, match=r"x.txt would have 2 lines; expected 3"):
-        get(data_set({"x.txt": 3}, file), tmp_path / "set")
+        download(data_set({"x.txt": 3}, file), tmp_path / "set")
     assert files_in(tmp_path / "set") == {"downloads/x.txt"}
 
 
 def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
     (tmp_path / "set").write_text("a file")
     with pytest.raises(RunError, match=r"set/downloads cannot be created \(Not a directory\)"):
-        get(data_set({"x.txt": 1}, server.publish("x.txt", b"1\n")), tmp_path / "set")
+        download(data_set({"x.txt": 1}, server.publish("x.txt", b"1\n")), tmp_path / "set")
 
 
 def test_the_name_that_git_gives(server: Server, tmp_path: Path) -> None:
     file = server.publish("x.txt", b"a text\n" * 100_000)
     command = ["git", "hash-object", "--no-filters", str(server.folder / "x.txt")]
     name = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    get(data_set({"x.txt": 100_000}, replace(file, digest=f"git {name}")), tmp_path / "set")
+    download(data_set({"x.txt": 100_000}, replace(file, digest=f"git {name}")), tmp_path / "set")
     with pytest.raises(RunError, match=f"git {name}, expected 700,000 bytes with git {name[::-1]}"):
-        get(data_set({"x.txt": 100_000}, replace(file, digest=f"git {name[::-1]}")), tmp_path / "other")
+        download(data_set({"x.txt": 100_000}, replace(file, digest=f"git {name[::-1]}")), tmp_path / "other")
 
 
 def test_imdb(server: Server, tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ def test_imdb(server: Server, tmp_path: Path) -> None:
 
     folder = tmp_path / "set"
     prepared = {"train.tsv.gz": 5, "test.tsv.gz": 3}
-    get(data_set(prepared, server.publish("aclImdb_v1.tar.gz", tar(fill)), of="imdb"), folder)
+    download(data_set(prepared, server.publish("aclImdb_v1.tar.gz", tar(fill)), of="imdb"), folder)
     assert files_in(tmp_path) - files_in(server.folder) == {
         "secret", "server/aclImdb_v1.tar.gz", "set/downloads/aclImdb_v1.tar.gz", "set/train.tsv.gz", "set/test.tsv.gz"
     }  # fmt: skip
     corpus = LabelledText(
-        dir=str(folder), train="train.tsv.gz", validation=0.25, test="test.tsv.gz", text="text", pair=None,
+        dir=str(folder), train="train.tsv.gz", validation=0.25, test="test.tsv.gz", text="text", text_pair=None,
         label="label", score=None, columns=None, split_seed=1,
     )  # fmt: skip
     splits = corpus.splits()
@@ -235,7 +235,7 @@ def test_sst2(server: Server, tmp_path: Path) -> None:
     )
     files = [server.publish("SST-2.zip", content.getvalue()), server.publish("sst_test.txt", sentences.encode())]
     prepared = dict(zip(SETS["sst2"].prepared, (4, 2, 5), strict=True))
-    get(data_set(prepared, *files, of="sst2"), tmp_path / "set")
+    download(data_set(prepared, *files, of="sst2"), tmp_path / "set")
     rows = {}
     for name in prepared:
         read = (tmp_path / "set" / name).read_bytes()
@@ -264,7 +264,7 @@ def test_experiments_look_where_it_is_prepared(
     monkeypatch.chdir(tmp_path)
     config = chosen(f"data={data}")
     name = max((name for name in SETS if data.startswith(name)), key=len)
-    says = rf"data.dir=data/{name}.*: no such folder .*\. To download it, run `triptych get {name}`"
+    says = rf"data.dir=data/{name}.*: no such folder .*\. To download it, run `triptych download {name}`"
     with pytest.raises(ConfigError, match=says):
         build(config, "data")
     for file in SETS[name].prepared:
@@ -278,7 +278,7 @@ def test_the_command(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["triptych", "get", *arguments])
+        monkeypatch.setattr(sys, "argv", ["triptych", "download", *arguments])
         status = main()
         return (status, *capsys.readouterr())
 
@@ -289,11 +289,11 @@ def test_the_command(
         assert f"{name}, " in out
         assert one.licence in out
         assert all(file.address.rpartition("/")[0] in out for file in one.files)
-    assert call("idmb")[::2] == (1, "error: triptych get idmb: no such dataset; did you mean imdb?\n")
+    assert call("idmb")[::2] == (1, "error: triptych download idmb: no such dataset; did you mean imdb?\n")
 
     text = "".join(f"line {i} of a play\n" for i in range(400)).encode()
-    stand_in = replace(SETS["shakespeare"], files=[server.publish("input.txt", text)], prepared={"input.txt": 400})
-    monkeypatch.setitem(SETS, "shakespeare", stand_in)
+    fake_gpu = replace(SETS["shakespeare"], files=[server.publish("input.txt", text)], prepared={"input.txt": 400})
+    monkeypatch.setitem(SETS, "shakespeare", fake_gpu)
     status, out, error = call("shakespeare")
     assert (status, error) == (0, "")
     assert "public domain" in out

@@ -18,9 +18,9 @@ import pytest
 from triptych.config import ConfigError, RunError
 from triptych.launch import lock as of_runs
 from triptych.launch.lock import check_held, locked
-from triptych.storage import arrays
-from triptych.storage.arrays import read_arrays, write_arrays
-from triptych.storage.cache import cached, kept, read_json
+from triptych.storage import array_files
+from triptych.storage.array_files import read_arrays, write_arrays
+from triptych.storage.cache import get_or_make, get_or_make_best_effort, read_json_if_valid
 from triptych.storage.locks import Lock, warn_once
 from triptych.training.loggers.csv import CSVLogger
 
@@ -62,7 +62,7 @@ def test_a_cache_is_used_without_locks(tmp_path: Path, caplog: pytest.LogCapture
 
         array = {"x": np.arange(number)}
         read, write = partial(read_arrays, path), partial(write_arrays, path)
-        assert kept(path, "the array is", read, lambda array=array: array, write) is array  # type: ignore[misc]
+        assert get_or_make_best_effort(path, "the array is", read, lambda array=array: array, write) is array  # type: ignore[misc]
         found = read_arrays(path)
         assert found is not None
         assert found["x"].tolist() == list(range(number))
@@ -125,7 +125,7 @@ def write_many(folder: Path, process: int) -> None:
 
 
 def test_processes_make_room_in_a_full_cache_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "MOST_BYTES", 5000)  # of about 1100 each
+    monkeypatch.setattr(array_files, "MOST_BYTES", 5000)  # of about 1100 each
     processes = multiprocessing.get_context("fork")
     writers = [processes.Process(target=write_many, args=(tmp_path, process)) for process in range(4)]
     for writer in writers:
@@ -154,6 +154,6 @@ def test_what_is_deleted_while_it_is_read_is_made_again(tmp_path: Path, monkeypa
 
     def read() -> dict[str, int] | None:
         assert not path.stat().st_size, "raises FileNotFoundError"
-        return read_json(path)
+        return read_json_if_valid(path)
 
-    assert cached(path, read, lambda: {"made": 1}) == {"made": 1}
+    assert get_or_make(path, read, lambda: {"made": 1}) == {"made": 1}

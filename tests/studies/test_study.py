@@ -17,8 +17,14 @@ from triptych.config.overrides import check_chosen
 from triptych.studies.study import find_studies, read_study
 
 ARMS = {"first": "model=full", "second": "model=decoder_only optimizer.lr=1e-3,2e-3", "third": "init_from={first}"}
-CLAIM = {"says": "So it is", "because": "of that", "better": ["first", "second"]}
-STUDY = {"question": "Which?", "cost": "1 min", "common": "task=translation seed=1,2", "arms": ARMS, "claims": [CLAIM]}
+CLAIM = {"statement": "So it is", "rationale": "of that", "better": ["first", "second"]}
+STUDY = {
+    "question": "Which?",
+    "runtime_note": "1 min",
+    "common": "task=translation seed=1,2",
+    "variants": ARMS,
+    "claims": [CLAIM],
+}
 
 
 def write(folder: Path, **changes: object) -> Path:
@@ -58,7 +64,7 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
     pages = []
     monkeypatch.setattr(folders, "check_writable", lambda key, path: pages.append(str(path)))
     for typed in (["seed=1"], ["trainer.max_steps=1", "seed=1"]):
-        folders.study([str(write(tmp_path)), "--lines", *typed])
+        folders.run_study([str(write(tmp_path)), "--print-overrides", *typed])
     assert pages == ["outputs/studies/mine/report.html", "outputs/studies/mine/report--trainer.max_steps-1.html"]
 
 
@@ -66,23 +72,38 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
     ("changes", "answer"),
     [
         ({"arm": {}}, "Key 'arm' not in 'Study'"),
-        ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is no arm; did you mean second?"),
-        ({"claims": [CLAIM | {"alike": ["first", "second"]}]}, "expected two arms, as better: [A, B] or alike: [A, B]"),
-        ({"claims": [CLAIM | {"better": ["first"]}]}, "expected two arms"),
-        ({"claims": [CLAIM | {"better": ["first", "first"]}]}, "expected two arms"),
-        ({"claims": [CLAIM | {"within": 0.1}]}, "within=0.1: expected more than 0 beside alike, and there alone"),
+        ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is no variant; did you mean second?"),
         (
-            {"claims": [CLAIM | {"better": [], "alike": ["first", "second"], "within": -1}]},
-            "within=-1.0: expected more",
+            {"claims": [CLAIM | {"equivalent": ["first", "second"]}]},
+            "expected two variants, as better: [A, B] or equivalent: [A, B]",
         ),
-        ({"claims": [CLAIM | {"cost": "time_s"}]}, "cost=time_s: expected until: SCORE beside it"),
-        ({"claims": []}, "expected an arm and a claim at least"),
-        ({"common": "seed=1,2 init_from={first}"}, "common: {first} is no other arm"),
-        ({"arms": {"a/b": "model=full"}}, "arms.a/b: expected a name of letters, digits and _, and no run_dir"),
-        ({"claims": [CLAIM | {"cost": "hours"}]}, "cost=hours: expected one of updates, train_flops, time_s"),
-        ({"claims": [CLAIM | {"beyond": "length", "until": 0.5}]}, "beyond and until: expected one of them"),
-        ({"arms": {**ARMS, "third": "init_from={frist}"}}, "third: {frist} is no other arm; did you mean first?"),
-        ({"claims": [{"says": "x", "better": ["first", "second"]}]}, "because"),
+        ({"claims": [CLAIM | {"better": ["first"]}]}, "expected two variants"),
+        ({"claims": [CLAIM | {"better": ["first", "first"]}]}, "expected two variants"),
+        ({"claims": [CLAIM | {"margin": 0.1}]}, "margin=0.1: expected more than 0 beside equivalent, and there alone"),
+        (
+            {"claims": [CLAIM | {"better": [], "equivalent": ["first", "second"], "margin": -1}]},
+            "margin=-1.0: expected more",
+        ),
+        (
+            {"claims": [CLAIM | {"cost_unit": "elapsed_s"}]},
+            "cost_unit=elapsed_s: expected target_score: SCORE beside it",
+        ),
+        ({"claims": []}, "expected a variant and a claim at least"),
+        ({"common": "seed=1,2 init_from={first}"}, "common: {first} is no other variant"),
+        ({"variants": {"a/b": "model=full"}}, "variants.a/b: expected a name of letters, digits and _, and no run_dir"),
+        (
+            {"claims": [CLAIM | {"cost_unit": "hours"}]},
+            "cost_unit=hours: expected one of steps, train_flops, elapsed_s",
+        ),
+        (
+            {"claims": [CLAIM | {"extrapolate": "length", "target_score": 0.5}]},
+            "extrapolate and target_score: expected one of them",
+        ),
+        (
+            {"variants": {**ARMS, "third": "init_from={frist}"}},
+            "third: {frist} is no other variant; did you mean first?",
+        ),
+        ({"claims": [{"statement": "x", "better": ["first", "second"]}]}, "rationale"),
         ({"claims": "none"}, "mine.yaml"),
     ],
 )
@@ -100,9 +121,9 @@ def test_what_is_missing(tmp_path: Path) -> None:
         read_study(str(write(tmp_path).rename(tmp_path / "recall.yaml")))
     with pytest.raises(ConfigError, match=r"no\.yaml: .*No such file"):
         read_study(str(tmp_path / "no.yaml"))
-    with pytest.raises(ConfigError, match="arm first: without a seed; expected seed=1,2,3 or so in common"):
+    with pytest.raises(ConfigError, match="variant first: without a seed; expected seed=1,2,3 or so in common"):
         read_study(str(write(tmp_path, common="task=translation"))).jobs([])
-    with pytest.raises(ConfigError, match=r"arm first: .*interval"):
+    with pytest.raises(ConfigError, match=r"variant first: .*interval"):
         read_study(str(write(tmp_path, common="seed=interval(1,2)"))).jobs([])
 
 
@@ -113,7 +134,7 @@ def test_what_comes_with_triptych(name: str) -> None:
     for jobs in study.jobs([]).values():
         assert len({override for job in jobs for override in job.overrides if override.startswith("seed=")}) >= 3
         check_chosen(jobs[0].overrides)
-    assert {arm for claim in study.claims for arm in claim.arms} <= {*study.arms}
+    assert {arm for claim in study.claims for arm in claim.variants} <= {*study.variants}
     assert study.claims
 
 
@@ -124,7 +145,7 @@ def test_what_it_trains_is_a_configuration(name: str) -> None:
 
 
 SMALL = [
-    *tiny.NETWORK, "logger=csv", "trainer.max_steps=4", "trainer.val_check_interval=2", "batch.size=20",
+    *tiny.NETWORK, "logger=csv", "trainer.max_steps=4", "trainer.val_check_interval=2", "batch.global_size=20",
     "data.num_train=100", "data.num_validation=20", "data.num_test=60", "callbacks.progress.refresh_rate=0",
 ]  # fmt: skip
 
@@ -133,12 +154,17 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     """Two architectures, one of them from the weights of the other; the same command trains nothing again."""
     arms = {"decoder": "model=decoder_only", "full": "model=full init_from={decoder} trainer.max_steps=6"}
     claims = [
-        {"says": "Full is better", "because": "it is larger", "better": ["full", "decoder"], "beyond": "length"},
-        {"says": "Both copy half", "because": "it is easy", "better": ["full", "decoder"], "until": 0.5},
-        {"says": "They are alike", "because": "both are new", "alike": ["full", "decoder"], "within": 0.5},
+        {
+            "statement": "Full is better",
+            "rationale": "it is larger",
+            "better": ["full", "decoder"],
+            "extrapolate": "length",
+        },
+        {"statement": "Both copy half", "rationale": "it is easy", "better": ["full", "decoder"], "target_score": 0.5},
+        {"statement": "They are alike", "rationale": "both are new", "equivalent": ["full", "decoder"], "margin": 0.5},
     ]
-    common = " ".join(["experiment=probes/copy", "seed=1,2", *SMALL])
-    write(tmp_path, arms=arms, claims=claims, common=common)
+    common = " ".join(["experiment=synthetic/copy", "seed=1,2", *SMALL])
+    write(tmp_path, variants=arms, claims=claims, common=common)
     finished = run("study", "mine.yaml", "--jobs", "2", cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert finished.stdout.splitlines()[:4] == [
@@ -157,16 +183,16 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert findings[1]["shown"] == {"full": "at least 6", "decoder": "at least 4"}
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for claim in claims:
-        assert claim["says"] in page
-        assert f"| {claim['says']} | {claim['because']} |" in text
+        assert claim["statement"] in page
+        assert f"| {claim['statement']} | {claim['rationale']} |" in text
     again = run("study", "mine.yaml", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("done already") == 4
     assert "trainings to do" not in again.stdout
 
-    lines = run("study", "mine.yaml", "--lines", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
+    lines = run("study", "mine.yaml", "--print-overrides", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
     assert len(lines) == 2  # what begins from them comes when they are done
-    assert lines[0].startswith("experiment=probes/copy seed=1")
+    assert lines[0].startswith("experiment=synthetic/copy seed=1")
     assert lines[0].endswith("run_dir=outputs/studies/mine/decoder/seed-1--trainer.max_steps-1")
     assert "positions" in run("study", cwd=tmp_path).stdout
     wrong = run("study", "positons", cwd=tmp_path)

@@ -9,17 +9,17 @@ import torch
 from sacrebleu.metrics.chrf import CHRF
 
 from predicting import evaluating, predict
-from triptych.data import CorpusFacts, DrawnDigits, Example, Image, Words, collate
-from triptych.data.batches.batch import nothing
-from triptych.models import DecoderOnly, EncoderDecoder, PrefixDecoder
+from triptych.data import CorpusInfo, DrawnDigits, Example, Image, WordLevel, collate
+from triptych.data.batches.batch import empty_batch
+from triptych.models import DecoderOnly, EncoderDecoder, PrefixLM
 from triptych.models.generation import BeamSearch
 from triptych.nn import PatchEmbedding, Targets
 from triptych.tasks import Captioning, TaskContext
-from triptych.tasks.scores import EXACT_MATCH
+from triptych.tasks.metric_specs import EXACT_MATCH
 from triptych.training import TrainingModule
 
 Build = Callable[..., Any]
-every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_decoder"])
+every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_lm"])
 DRAWN = DrawnDigits(
     languages=["en", "de"],
     min_digits=1,
@@ -32,18 +32,18 @@ DRAWN = DrawnDigits(
     seed=1,
 )
 CAPTIONS = [example.target or "" for example in DRAWN.splits().train]
-TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(CAPTIONS)
+TOKENIZER = WordLevel(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(CAPTIONS)
 
 
 def make_task(build: Build, architecture: str, *, max_length: int = 80) -> Any:
     text = build(architecture, vocab_size=TOKENIZER.vocab_size, max_length=max_length, d_model=32, position="rotary")
     patches = PatchEmbedding(image_size=[12, 36], patch_size=[6, 6], num_channels=3, d_model=32, normalized=True)
     stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
-    kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_decoder": PrefixDecoder}
+    kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_lm": PrefixLM}
     context = TaskContext(
         network=kinds[architecture](embedding=text.embedding, source_embedding=patches, head=text.head, **stacks),
         tokenizer=TOKENIZER,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=0,
         max_length=max_length,
         truncates=True,
@@ -68,7 +68,7 @@ def test_what_is_seen_is_written(architecture: str, build: Build) -> None:
         if float(loss.detach()) < 0.02:
             break
     assert float(loss.detach()) < 0.1
-    images, captions = [task.asked(example) for example in examples], [example.target for example in examples]
+    images, captions = [task.model_input(example) for example in examples], [example.target for example in examples]
     assert predict(task, images) == captions
     assert predict(task, [np.asarray(images[3]).tolist()]) == captions[3:4]
     task.search = BeamSearch(3, 1.0, early_stopping=False)
@@ -86,7 +86,7 @@ def test_a_batch_is_the_sum_of_its_images(architecture: str, build: Build) -> No
 @every_architecture
 def test_a_process_without_images_adds_nothing(architecture: str, build: Build) -> None:
     task = make_task(build, architecture)
-    loss = task.training_loss(nothing(task.encode(DRAWN.splits().train[:1])[0], 7))
+    loss = task.training_loss(empty_batch(task.encode(DRAWN.splits().train[:1])[0], 7))
     loss.backward()
     assert float(loss) == 0
     assert all((p.grad is not None and not p.grad.any()) for p in task.network.parameters())
@@ -96,8 +96,8 @@ def test_a_process_without_images_adds_nothing(architecture: str, build: Build) 
 def test_a_caption_that_is_too_long_is_cut(architecture: str, build: Build) -> None:
     task = make_task(build, architecture, max_length=13)
     long = Example("long", target=" ".join(["one"] * 30), image=DRAWN.splits().train[0].image)
-    (item,) = task.fit(task.encode([long]))
-    assert len(item.tokens) == len(item.labels) == 13
+    (item,) = task.enforce_max_length(task.encode([long]))
+    assert len(item.inputs) == len(item.labels) == 13
     assert item.source.shape == (3, 12, 36)
     assert predict(task, [long.image])
 
@@ -126,5 +126,8 @@ def test_scores(build: Build) -> None:
         "chrf": [CHRF().sentence_score(a, [b]).score for a, b in zip(outputs, references, strict=True)]
     }
     assert float(metrics["chrf"].compute()) == pytest.approx(CHRF().corpus_score(outputs, [references]).score)
-    assert [score.name for score in task.scores("full", {}, {EXACT_MATCH.key: 1.0})] == ["exact_match", "chrf"]
-    assert [score.name for score in task.scores("full", {}, {})] == ["chrf"]
+    assert [score.name for score in task.comparison_metrics("full", {}, {EXACT_MATCH.key: 1.0})] == [
+        "exact_match",
+        "chrf",
+    ]
+    assert [score.name for score in task.comparison_metrics("full", {}, {})] == ["chrf"]

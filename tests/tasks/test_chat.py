@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicting import evaluating, in_double, predict
-from triptych.data import IGNORE, Bytes, CorpusFacts, Encoded, Example, Message, Tokenizer, collate
+from triptych.data import IGNORE_INDEX, Bytes, CorpusInfo, EncodedExample, Example, Message, Tokenizer, collate
 from triptych.data.example import conversation, each_answer
 from triptych.models.generation import Sampling
 from triptych.tasks import Chat, TaskContext, TextToText
@@ -23,7 +23,7 @@ CHATML = """
 {{- '<|' + message['role'] + '|>' + message['content'] + eos_token + '\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"""
-every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_decoder"])
+every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_lm"])
 every_template = pytest.mark.parametrize("template", [None, CHATML], ids=["plain", "roles"])
 texts = st.text(st.sampled_from("ab <|\n.é"), min_size=1, max_size=8).filter(str.strip)
 
@@ -41,7 +41,7 @@ def make_context(build: Build, architecture: str, tokenizer: Tokenizer, max_leng
     return TaskContext(
         network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=0,
         max_length=max_length,
         truncates=True,
@@ -55,12 +55,12 @@ SETTINGS: dict[str, Any] = {
 
 def make_task(build: Build, architecture: str, template: str | None = None, **options: Any) -> Chat:
     context = make_context(build, architecture, Bytes().train([]), **options)
-    return evaluating(Chat(context, template=template, **SETTINGS))
+    return evaluating(Chat(context, chat_template=template, **SETTINGS))
 
 
-def written(task: Chat, item: Encoded) -> str:
+def written(task: Chat, item: EncodedExample) -> str:
     """What an item is scored on, with the names of special tokens."""
-    names = task.tokenizer.names([int(i) for i in item.labels[item.labels != IGNORE]])
+    names = task.tokenizer.ids_to_tokens([int(i) for i in item.labels[item.labels != IGNORE_INDEX]])
     return bytes_of(names)
 
 
@@ -82,7 +82,7 @@ class TestLayouts:
         (expected,) = other.encode([Example(asked, target=answer)])
         for encode in (task.encode, task.encode_training):
             (item,) = encode([talk(asked, answer)])
-            np.testing.assert_array_equal(item.tokens, expected.tokens)
+            np.testing.assert_array_equal(item.inputs, expected.inputs)
             np.testing.assert_array_equal(item.labels, expected.labels)
             assert item.prefix == expected.prefix
             if expected.source is not None and item.source is not None:
@@ -98,25 +98,25 @@ class TestLayouts:
         task = make_task(build, "decoder_only", template)
         (item,) = task.encode_training([talk(*contents)])
         assert written(task, item) == "".join(f"{answer}<eos>" for answer in contents[1::2])
-        read = bytes_of(task.tokenizer.names([int(i) for i in item.tokens]))
+        read = bytes_of(task.tokenizer.ids_to_tokens([int(i) for i in item.inputs]))
         messages = [Message(("user", "assistant")[i % 2], text) for i, text in enumerate(contents)]
-        whole = task.chat_template.render(messages)
+        whole = task.compiled_template.render(messages)
         assert whole.startswith(read)
 
     @every_template
-    @pytest.mark.parametrize("architecture", ["full", "prefix_decoder"])
+    @pytest.mark.parametrize("architecture", ["full", "prefix_lm"])
     def test_the_others_read_one_answer_at_a_time(self, build: Build, architecture: str, template: str | None) -> None:
         task, example = make_task(build, architecture, template), talk("Be brief.", "a", "b", "c", "d", system=True)
         items = task.encode_training([example])
         assert [written(task, item) for item in items] == ["b<eos>", "d<eos>"]
         evaluated = task.encode(each_answer(example))
         for item, expected in zip(items, evaluated, strict=True):
-            np.testing.assert_array_equal(item.tokens, expected.tokens)
+            np.testing.assert_array_equal(item.inputs, expected.inputs)
             np.testing.assert_array_equal(item.labels, expected.labels)
-        given = evaluated[1].source if architecture == "full" else evaluated[1].tokens[: evaluated[1].prefix + 1]
+        given = evaluated[1].source if architecture == "full" else evaluated[1].inputs[: evaluated[1].prefix + 1]
         assert given is not None
-        text = bytes_of(task.tokenizer.names([int(i) for i in given]))
-        rendered = task.chat_template.render((example.messages or ())[:-1], asks=True)
+        text = bytes_of(task.tokenizer.ids_to_tokens([int(i) for i in given]))
+        rendered = task.compiled_template.render((example.messages or ())[:-1], asks=True)
         assert text == (f"<bos>{rendered}<eos>" if architecture == "full" else rendered)
 
     @every_template
@@ -134,14 +134,14 @@ class TestLayouts:
     def test_what_is_too_long_is_forgotten_from_its_beginning(self, build: Build, architecture: str) -> None:
         task = make_task(build, architecture, max_length=30)
         example = talk("x" * 40, "one", "and then", "two")
-        (item,) = task.fit(task.encode([example]))
+        (item,) = task.enforce_max_length(task.encode([example]))
         assert item.longest <= 30
         assert written(task, item) == "two<eos>"
-        given = item.source if item.source is not None else item.tokens[: item.prefix + 1]
-        assert bytes_of(task.tokenizer.names([int(i) for i in given])).endswith(
+        given = item.source if item.source is not None else item.inputs[: item.prefix + 1]
+        assert bytes_of(task.tokenizer.ids_to_tokens([int(i) for i in given])).endswith(
             "one<eos>and then<sep>" + ("<eos>" if architecture == "full" else "")
         )
-        for item in task.fit(task.encode_training([example])):
+        for item in task.enforce_max_length(task.encode_training([example])):
             assert item.longest <= 30
         assert task.is_forgetful((example.messages or ())[:-1])
         assert not task.is_forgetful([Message("user", "and then")])
@@ -166,7 +166,7 @@ class TestAnswers:
 
     def test_examples_are_asked_without_their_answer(self, build: Build) -> None:
         task, example = make_task(build, "full"), talk("a", "b", "c", "d")
-        assert [message.content for message in task.asked(example)] == ["a", "b", "c"]
+        assert [message.content for message in task.model_input(example)] == ["a", "b", "c"]
         assert task.reference(example) == "d"
 
 
@@ -195,10 +195,10 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("template", "reason"),
         [
-            ("{% for %}", "task.template: the chat template fails: "),
+            ("{% for %}", "task.chat_template: the chat template fails: "),
             (
                 "{% for message in messages %}{{ message.content }}{% endfor %}",
-                "task.template: no special token of the ",
+                "task.chat_template: no special token of the ",
             ),
         ],
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from triptych.tasks import contrastive
-from triptych.tasks.contrastive import Matches, contrastive_loss, contrastive_losses, key_of, rank_of_best
+from triptych.tasks.contrastive import Matches, contrastive_loss, contrastive_losses, rank_of_best, row_keys
 
 WIDTH = 5
 
@@ -159,7 +159,7 @@ def test_of_nothing_there_is_no_number() -> None:
 
 def test_keys_are_of_the_tokens() -> None:
     texts = [[1, 2], [2, 1], [1], [], [1, 2, 0], [258]]
-    keys = [key_of(text) for text in texts]
+    keys = [row_keys(text) for text in texts]
     assert len({*keys}) == len(texts)
-    assert keys == [key_of(text) for text in texts]
+    assert keys == [row_keys(text) for text in texts]
     assert all(0 <= key < 2**60 for key in keys)

@@ -20,12 +20,12 @@ from predicting import predict
 from triptych.assembly.compatibility import check_grid
 from triptych.config import ConfigError
 from triptych.data import (
-    IGNORE,
-    BytePairs,
+    BPE,
+    IGNORE_INDEX,
     Bytes,
     Characters,
-    CorpusFacts,
-    Encoded,
+    CorpusInfo,
+    EncodedExample,
     Example,
     SpecialTokens,
     Tokenizer,
@@ -41,7 +41,7 @@ LINES = ["the cat sat  on the mat", "one, two; three", " a b\tc\n", "", "x", "un
 TOKENIZERS = {
     "bytes": Bytes(num_sentinels=9).train(LINES),
     "characters": Characters(num_sentinels=9).train(LINES),
-    "bpe": BytePairs(vocab_size=300, num_sentinels=9).train(LINES),
+    "bpe": BPE(vocab_size=300, num_sentinels=9).train(LINES),
 }
 every_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS.keys())
 ARCHITECTURE = {objective: name for name, choices in reversed(OBJECTIVES.items()) for objective in choices}
@@ -64,19 +64,19 @@ def make_task(build: Build, objective: str | None, architecture: str = "", **opt
     context = TaskContext(
         network=build(architecture or ARCHITECTURE[objective or ""], vocab_size=tokenizer.vocab_size, max_length=64),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=options.pop("seed", 0),
         max_length=options.pop("max_length", 64),
         truncates=True,
     )
-    settings: dict[str, Any] = {"whole_words": False, "mask_share": 0.3, "mean_span_length": 3} | options
+    settings: dict[str, Any] = {"whole_word_masking": False, "mask_prob": 0.3, "mean_span_length": 3} | options
     return Denoising(context, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
 
 
 def test_of_a_pair_the_first_text_is_asked(build: Build) -> None:
     """A corpus of pairs serves tasks that read one text; those of pairs read both."""
     task = make_task(build, "span_corruption")
-    asked = task.asked(Example("the cat", pair="sat"))
+    asked = task.model_input(Example("the cat", text_pair="sat"))
     assert asked == "the cat"
     assert len(predict(task, [asked])) == 1
 
@@ -88,7 +88,7 @@ class TestMasked:
         tokens, labels = masked(
             np.array(ids, dtype=np.int64), np.ones(len(ids), bool), share, MASK, OTHERS, np.random.default_rng(seed)
         )
-        chosen = labels != IGNORE
+        chosen = labels != IGNORE_INDEX
         assert chosen.sum() == hidden_count(len(ids), share)
         assert labels[chosen].tolist() == [i for i, is_chosen in zip(ids, chosen, strict=True) if is_chosen]
         assert tokens[~chosen].tolist() == [i for i, is_chosen in zip(ids, chosen, strict=True) if not is_chosen]
@@ -98,7 +98,7 @@ class TestMasked:
         """Each count within what a binomial distribution has with a probability of 1 - 1e-6."""
         ids = np.arange(100_000) % 100
         tokens, labels = masked(ids, np.ones(len(ids), bool), 0.15, MASK, OTHERS, np.random.default_rng(0))
-        chosen = labels != IGNORE
+        chosen = labels != IGNORE_INDEX
         assert chosen.sum() == 15_000
         counts = [
             (tokens[chosen] == MASK).sum(),
@@ -121,7 +121,7 @@ class TestMasked:
         assume(ids)
         begins = np.array([True, *(data.draw(st.booleans()) for _ in ids[1:])])
         _, labels = masked(np.array(ids), begins, share, MASK, OTHERS, np.random.default_rng(seed))
-        chosen = labels != IGNORE
+        chosen = labels != IGNORE_INDEX
         word = np.cumsum(begins)
         sizes = [int((word == w).sum()) for w in set(word)]
         assert all(len(set(chosen[word == w])) == 1 for w in set(word))
@@ -132,12 +132,12 @@ class TestMasked:
     @every_tokenizer
     def test_words_are_those_of_the_text(self, build: Build, tokenizer: Tokenizer) -> None:
         """Whatever the tokenizer: what is hidden is words, each with the white space before it."""
-        task = make_task(build, "masked_lm", tokenizer=tokenizer, whole_words=True)
+        task = make_task(build, "masked_lm", tokenizer=tokenizer, whole_word_masking=True)
         text = "the unbelievable cat sat on a mat"
         seen = set()
         for item in task.encode([Example(text)] * 40):
             labels = item.labels[1:-1].tolist()
-            shown = "".join("_" if i != IGNORE else "." for i in labels)
+            shown = "".join("_" if i != IGNORE_INDEX else "." for i in labels)
             (ids,) = tokenizer.encode([text])
             lengths = [len(tokenizer.decode([i])) for i in ids]
             marks = "".join(mark * length for mark, length in zip(shown, lengths, strict=True))
@@ -317,11 +317,13 @@ class TestTask:
             labels = item.labels.tolist()
             if objective == "masked_lm":
                 assert item.source is None
-                assert tokenizer.decode(np.where(item.labels == IGNORE, item.tokens, item.labels).tolist()) == line
-                assert set(item.labels[[0, -1]]) == {IGNORE}
+                assert (
+                    tokenizer.decode(np.where(item.labels == IGNORE_INDEX, item.inputs, item.labels).tolist()) == line
+                )
+                assert set(item.labels[[0, -1]]) == {IGNORE_INDEX}
                 continue
             assert labels[-1] == special.eos
-            assert item.tokens.tolist() == [special.bos, *labels[:-1]]
+            assert item.inputs.tolist() == [special.bos, *labels[:-1]]
             if objective == "span_corruption":
                 assert item.source is not None
                 assert item.source[0] == special.bos
@@ -335,14 +337,14 @@ class TestTask:
         tokenizer = Characters(num_sentinels=200).train(["ab"])
         task = make_task(build, "masked_lm", tokenizer=tokenizer)
         items = task.encode([Example("a" * 50)] * 10)
-        seen = {i for item in items for i in item.tokens[item.labels != IGNORE].tolist()}
+        seen = {i for item in items for i in item.inputs[item.labels != IGNORE_INDEX].tolist()}
         assert seen == {tokenizer.special.mask, *tokenizer.encode(["ab"])[0]}
 
     @every_objective
     def test_what_is_hidden_follows_from_seed_and_number_alone(self, build: Build, objective: str) -> None:
         def hidden(seed: int, lines: list[str]) -> list[list[list[int]]]:
             items = make_task(build, objective, seed=seed).encode([Example(line) for line in lines])
-            return [[x.tolist() for x in (i.tokens, i.labels, i.source) if x is not None] for i in items]
+            return [[x.tolist() for x in (i.inputs, i.labels, i.source) if x is not None] for i in items]
 
         np.random.seed(7)
         first = hidden(0, LINES)
@@ -356,11 +358,11 @@ class TestTask:
             assert any(one != same[0] for one in same)  # the number counts
 
     def test_a_source_that_is_cut_has_the_target_of_what_is_left(self, build: Build) -> None:
-        task = make_task(build, "span_corruption", max_length=16, mask_share=0.2, mean_span_length=1)
+        task = make_task(build, "span_corruption", max_length=16, mask_prob=0.2, mean_span_length=1)
         special = task.tokenizer.special
         example = Example("the cat sat on the mat unbelievable")
         (whole,) = task.encode([example])
-        (cut,) = task.fit([whole])
+        (cut,) = task.enforce_max_length([whole])
         assert whole.source is not None
         assert cut.source is not None
         assert len(cut.source) == 16
@@ -369,7 +371,7 @@ class TestTask:
         asked = [i for i in cut.labels.tolist() if i in special.sentinels]
         assert asked == list(special.sentinels[: len(left) + 1])
         assert cut.labels[-1] == special.eos
-        assert cut.tokens.tolist() == [special.start, *cut.labels[:-1]]
+        assert cut.inputs.tolist() == [special.start, *cut.labels[:-1]]
         kept = cut.source.tolist()[1:-1]
         assert example.text.startswith(task.tokenizer.decode(restored(kept, cut.labels.tolist(), special.sentinels)))
 
@@ -383,7 +385,7 @@ class TestTask:
         (source,) = task.tokenizer.encode_marked(["the <extra_id_0> sat <extra_id_1> mat"], special.sentinels)
         cat, on = task.tokenizer.encode(["cat", "on the"])
         tokens, labels = special.written([one, *cat, two, *on, special.sentinels[2]])
-        item = Encoded(np.array(tokens), np.array(labels), np.array(special.single(source)))
+        item = EncodedExample(np.array(tokens), np.array(labels), np.array(special.single(source)))
         batch = collate([item])
         optimizer = torch.optim.AdamW(task.network.parameters(), lr=1e-2)
         for _ in range(60):
@@ -405,7 +407,7 @@ class TestRefusals:
                 "data": {"_target_": "triptych.data.Dates"},
                 "model": {"_target_": {"encoder_only": "triptych.models.EncoderOnly",
                                        "decoder_only": "triptych.models.DecoderOnly",
-                                       "prefix_decoder": "triptych.models.PrefixDecoder",
+                                       "prefix_lm": "triptych.models.PrefixLM",
                                        "full": "triptych.models.EncoderDecoder"}[architecture],
                           "embedding": {"_target_": "triptych.nn.Embedding"}},
             }
@@ -450,11 +452,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("option", "message"),
         [
-            ({"mask_share": 0.0}, r"task\.mask_share=0\.0: expected more than 0 and less than 1"),
-            ({"mask_share": 1.0}, r"task\.mask_share=1\.0: expected"),
+            ({"mask_prob": 0.0}, r"task\.mask_prob=0\.0: expected more than 0 and less than 1"),
+            ({"mask_prob": 1.0}, r"task\.mask_prob=1\.0: expected"),
             ({"mean_span_length": 0.5}, r"task\.mean_span_length=0\.5: expected at least 1"),
             ({"mean_span_length": math.nan}, r"task\.mean_span_length=nan: expected at least 1"),
-            ({"whole_words": True}, r"task\.whole_words=true: text_infilling hides no words; expected false, or mask"),
+            (
+                {"whole_word_masking": True},
+                r"task\.whole_word_masking=true: text_infilling hides no words; expected false, or mask",
+            ),
         ],
         ids=str,
     )

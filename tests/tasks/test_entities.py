@@ -12,7 +12,7 @@ from seqeval.metrics import f1_score as seqeval_f1
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
-from triptych.data import Characters, CorpusFacts, Example, collate
+from triptych.data import Characters, CorpusInfo, Example, collate
 from triptych.tasks import Tagging, TaskContext
 from triptych.tasks.tagging import entities, scheme_of
 from triptych.training import TrainingModule
@@ -134,7 +134,7 @@ def make_task(build: Callable[..., Any], tags: tuple[str, ...]) -> Tagging:
     context = TaskContext(
         network=build("encoder_only", vocab_size=tokenizer.vocab_size, num_outputs=5),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(tag_labels=tags),
+        corpus=CorpusInfo(tag_labels=tags),
         seed=0,
         max_length=6,
         truncates=True,
@@ -162,15 +162,15 @@ def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[s
     """The metrics of these sentences, so many at a time."""
     task = make_task(build, LABELS)
     examples = [Example(text, words=tuple(text), tags=tuple(tags.split())) for text, tags, _ in SENTENCES]
-    items = task.fit(task.encode(examples))
+    items = task.enforce_max_length(task.encode(examples))
     assert [item.num_scored for item in items] == [4, 2, 5]
     metrics = TrainingModule(task).metrics_of("val")
     for i in range(0, len(items), size):
         batch = collate(items[i : i + size])
-        logits = torch.zeros(*batch.tokens.shape, len(LABELS))
+        logits = torch.zeros(*batch.inputs.shape, len(LABELS))
         for row, guess in enumerate(guesses[i : i + size]):
             for place, tag in enumerate(guess.split(), 1):
-                if place < batch.tokens.shape[1]:
+                if place < batch.inputs.shape[1]:
                     logits[row, place, LABELS.index(tag)] = 1
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(task, "forward", lambda batch, logits=logits: logits)

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.tasks.exact_sums import Mean, Sum
+from triptych.tasks.exact_sums import ExactMean, ExactSum
 
 TERMS = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=9)
 
 
 @given(terms=TERMS)
 def test_a_sum_is_the_nearest_number_to_the_exact_one(terms: list[float]) -> None:
-    metric = Sum()
+    metric = ExactSum()
     for term in terms:
         metric.update(torch.tensor(term, dtype=torch.float64))
     assert metric.compute() == float(sum(map(Fraction, terms)))
@@ -26,7 +26,7 @@ def test_a_mean_does_not_depend_on_the_order(terms: list[float], data: st.DataOb
     batches = list(zip(terms, counts, strict=True))
     means = []
     for order in (batches, data.draw(st.permutations(batches))):
-        metric = Mean()
+        metric = ExactMean()
         for term, count in order:
             metric.update(torch.tensor(term, dtype=torch.float64), count)
         means.append(float(metric.compute()))
@@ -35,6 +35,6 @@ def test_a_mean_does_not_depend_on_the_order(terms: list[float], data: st.DataOb
 
 def test_a_sum_of_nothing() -> None:
     with pytest.warns(UserWarning, match="before the ``update``"):
-        assert Sum().compute() == 0
+        assert ExactSum().compute() == 0
     with pytest.warns(UserWarning, match="before the ``update``"):
-        assert Mean().compute().isnan()
+        assert ExactMean().compute().isnan()

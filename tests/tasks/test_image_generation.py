@@ -12,16 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicting import evaluating, predict
-from triptych.data import CorpusFacts, Example, Image, Words, collate
-from triptych.data.batches.batch import nothing
+from triptych.data import CorpusInfo, Example, Image, WordLevel, collate
+from triptych.data.batches.batch import empty_batch
 from triptych.models.generation import Sampling
 from triptych.tasks import ImageGeneration, TaskContext
 
 Build = Callable[..., Any]
-ARCHITECTURES = ("full", "decoder_only", "prefix_decoder", "encoder_only")
+ARCHITECTURES = ("full", "decoder_only", "prefix_lm", "encoder_only")
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 every_writer = pytest.mark.parametrize("architecture", ARCHITECTURES[:3])
-TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(["one two three four"])
+TOKENIZER = WordLevel(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
+    ["one two three four"]
+)
 WORDS = ["one", "two", "three", "four"]
 
 
@@ -42,12 +44,14 @@ def make_task(
             architecture, vocab_size=TOKENIZER.vocab_size + extra, max_length=100, d_model=32, position="learned"
         ),
         tokenizer=TOKENIZER,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=0,
         max_length=max_length,
         truncates=True,
     )
-    task = ImageGeneration(context, image_size=image_size, num_channels=num_channels, levels=levels, steps=steps)
+    task = ImageGeneration(
+        context, image_size=image_size, num_channels=num_channels, levels=levels, num_inference_steps=steps
+    )
     return evaluating(task)
 
 
@@ -112,13 +116,13 @@ def test_of_an_encoder_it_is_the_mean_over_all_orders(build: Build, randomize: A
     randomize(task.network)
     (item,) = task.encode([example([[[1, 0, 1]]], "two")])
     batch = collate([item])
-    pixels, mask = item.tokens[-3:].copy(), task.first + task.num_codes
+    pixels, mask = item.inputs[-3:].copy(), task.first + task.num_codes
     orders = []
     with torch.no_grad():
         for order in permutations(range(3)):
             nats, seen = 0.0, np.full(3, mask)
             for place in order:
-                tokens = torch.from_numpy(np.append(item.tokens[:-3], seen))[None]
+                tokens = torch.from_numpy(np.append(item.inputs[:-3], seen))[None]
                 logits = task.network(tokens, torch.ones_like(tokens, dtype=torch.bool))[0, -3:]
                 codes = logits[:, task.first : task.first + 2].double().log_softmax(-1)
                 nats -= float(codes[place, pixels[place] - task.first])
@@ -149,10 +153,10 @@ def test_what_was_learned_by_heart_is_drawn(architecture: str, build: Build) -> 
     task.network.train()
     for _ in range(250):
         optimizer.zero_grad()
-        loss = task.training_loss(batch) / batch.normalizer
+        loss = task.training_loss(batch) / batch.num_labels_in_step
         loss.backward()
         optimizer.step()
-    assert batch.normalizer == 4 * 6
+    assert batch.num_labels_in_step == 4 * 6
     task.sampling = Sampling()
     for asked in (WORDS, WORDS[2:3]):
         drawn = predict(task, asked)
@@ -188,11 +192,11 @@ def by_order(task: Any, item: Any, order: tuple[int, ...]) -> float:
     """The probability of an image whose pixels come in this order."""
     probability, seen = 1.0, np.full(3, task.first + task.num_codes)
     for place in order:
-        tokens = torch.from_numpy(np.append(item.tokens[:-3], seen))[None]
+        tokens = torch.from_numpy(np.append(item.inputs[:-3], seen))[None]
         logits = task.network(tokens, torch.ones_like(tokens, dtype=torch.bool))[0, -3:]
         codes = logits[:, task.first : task.first + 2].double().softmax(-1)
-        probability *= float(codes[place, item.tokens[-3:][place] - task.first])
-        seen[place] = item.tokens[-3:][place]
+        probability *= float(codes[place, item.inputs[-3:][place] - task.first])
+        seen[place] = item.inputs[-3:][place]
     return probability
 
 
@@ -208,7 +212,7 @@ def test_a_batch_is_the_sum_of_its_images(architecture: str, build: Build) -> No
 @every_architecture
 def test_a_process_without_images_adds_nothing(architecture: str, build: Build) -> None:
     task = make_task(build, architecture)
-    loss = task.training_loss(nothing(task.encode([example([[[0, 1, 1]]])])[0], 7))
+    loss = task.training_loss(empty_batch(task.encode([example([[[0, 1, 1]]])])[0], 7))
     loss.backward()
     assert float(loss.detach()) == 0
     assert all((p.grad is not None and not p.grad.any()) for p in task.network.parameters())
@@ -217,7 +221,7 @@ def test_a_process_without_images_adds_nothing(architecture: str, build: Build) 
 @every_architecture
 def test_a_text_that_is_too_long_is_cut(architecture: str, build: Build) -> None:
     task = make_task(build, architecture, max_length=9)
-    (item,) = task.fit(task.encode([example([[[0, 1, 1]]], " ".join(["one"] * 30))]))
+    (item,) = task.enforce_max_length(task.encode([example([[[0, 1, 1]]], " ".join(["one"] * 30))]))
     assert item.longest == 9
     assert (item.labels[-3:] - task.first).tolist() == [0, 1, 1]
     assert isinstance(predict(task, [" ".join(["one"] * 30)])[0], Image)
@@ -227,7 +231,7 @@ def test_numbers(build: Build) -> None:
     task = make_task(build, "full", num_channels=3)
     derived = task.derived_metrics({"loss": 3 * math.log(2), "token_accuracy": 0.5})
     assert derived["bits_per_dimension"] == pytest.approx(1)
-    (score,) = task.scores("full", {}, {})
+    (score,) = task.comparison_metrics("full", {}, {})
     assert score.show(0.01234) == "0.0123 bits/dim"
     assert not score.higher_is_better
 
@@ -237,7 +241,7 @@ def test_what_cannot_be(build: Build) -> None:
         ({"image_size": (0, 3)}, r"task\.image_size=\[0, 3\]: expected \[height, width\]"),
         ({"num_channels": 2}, r"task\.num_channels=2: expected 1 or 3"),
         ({"levels": 1}, r"task\.levels=1: expected 2 to 256"),
-        ({"steps": 4}, r"task\.steps=4: expected 1 to 3, the pixels of an image, or null"),
+        ({"steps": 4}, r"task\.num_inference_steps=4: expected 1 to 3, the pixels of an image, or null"),
         ({"max_length": 5}, r"shape\.max_length=5: an image has 3 pixels, each of them a token; expected at least 6"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from parts import two_towers
+from parts import dual_encoder
 from predicting import evaluating, predict
-from triptych.data import CorpusFacts, DrawnDigits, Example, Image, Words, collate
-from triptych.data.batches.batch import nothing
+from triptych.data import CorpusInfo, DrawnDigits, Example, Image, WordLevel, collate
+from triptych.data.batches.batch import empty_batch
 from triptych.data.corpora.drawn_digits import WORDS
 from triptych.tasks import ImageTextMatching, TaskContext
 from triptych.tasks.contrastive import contrastive_loss
@@ -30,7 +30,7 @@ DRAWN = DrawnDigits(
     seed=1,
 )
 EXAMPLES = DRAWN.splits().train
-TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
+TOKENIZER = WordLevel(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
     ["a small digit", *(example.target or "" for example in EXAMPLES)]
 )
 LABELS = tuple(map(str, range(10)))
@@ -45,7 +45,7 @@ def make_task(
 ) -> Any:
     torch.manual_seed(0)
     context = TaskContext(
-        network=two_towers(
+        network=dual_encoder(
             architecture,
             vocab_size=TOKENIZER.vocab_size,
             image_size=[12, 24],
@@ -55,7 +55,7 @@ def make_task(
             pool="mean",
         ),
         tokenizer=TOKENIZER,
-        corpus=CorpusFacts(labels=labels),
+        corpus=CorpusInfo(labels=labels),
         seed=0,
         max_length=6,
         truncates=True,
@@ -74,12 +74,12 @@ def test_images_find_the_texts_that_they_were_trained_with(architecture: str) ->
     losses = []
     for _ in range(150):
         optimizer.zero_grad()
-        loss = task.training_loss(batch) / batch.normalizer
+        loss = task.training_loss(batch) / batch.num_labels_in_step
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.5 * losses[0]
-    images = [task.asked(example) for example in examples]
+    images = [task.model_input(example) for example in examples]
     found = predict(task, images)
     assert [one.label for one in found] == texts
     assert all(sum(one.probabilities.values()) == pytest.approx(1) for one in found)
@@ -96,13 +96,13 @@ def test_the_loss_is_that_of_the_vectors(architecture: str) -> None:
     keys = torch.tensor([texts.index(text) for text in texts])
     with torch.no_grad():
         assert float(task.training_loss(batch)) == pytest.approx(float(contrastive_loss(task.forward(batch), keys)))
-    assert batch.normalizer == 9
+    assert batch.num_labels_in_step == 9
 
 
 @every_architecture
 def test_a_process_without_images_adds_nothing(architecture: str) -> None:
     task = make_task(architecture)
-    loss = task.training_loss(nothing(task.encode(EXAMPLES[:1])[0], 7))
+    loss = task.training_loss(empty_batch(task.encode(EXAMPLES[:1])[0], 7))
     loss.backward()
     assert float(loss.detach()) == 0
     assert all((p.grad is not None and not p.grad.any()) for p in task.network.parameters())
@@ -122,12 +122,12 @@ def test_a_class_is_the_mean_of_its_prompts() -> None:
 def test_a_text_that_is_too_long_keeps_its_end() -> None:
     task = make_task("decoder_only")
     long = Example("long", target=" ".join(["one"] * 30), image=EXAMPLES[0].image)
-    (item,) = task.fit(task.encode([long]))
+    (item,) = task.enforce_max_length(task.encode([long]))
     (whole,) = task.encode([long])
-    assert len(item.tokens) == 6
-    assert item.tokens[-1] == whole.tokens[-1]
+    assert len(item.inputs) == 6
+    assert item.inputs[-1] == whole.inputs[-1]
     other = Example("other", target=" ".join(["one"] * 31), image=EXAMPLES[0].image)
-    (cut,) = task.fit(task.encode([other]))
+    (cut,) = task.enforce_max_length(task.encode([other]))
     assert cut.labels == item.labels != whole.labels
     assert item.source.shape == (3, 12, 24)
 

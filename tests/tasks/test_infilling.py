@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from predicting import predict
-from triptych.data import IGNORE, BytePairs, Characters, CorpusFacts, Encoded, Example
+from triptych.data import BPE, IGNORE_INDEX, Characters, CorpusInfo, EncodedExample, Example
 from triptych.tasks import Infilling, TaskContext
 from triptych.tasks.infilling import Middle, cut_out, edit_similarity, parts_in_test, without_literals
 
@@ -22,10 +22,10 @@ MIDDLES = get_args(Middle)
 LINES = ["def double(x):\n    return 2 * x\n", "import os\n\nprint(os.sep)", "x = 1", "a\nb\nc\nd"]
 TOKENIZERS = {
     "characters": Characters(num_sentinels=3).train([string.printable]),
-    "bpe": BytePairs(vocab_size=290, num_sentinels=4).train(LINES),
+    "bpe": BPE(vocab_size=290, num_sentinels=4).train(LINES),
 }
 every_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS.keys())
-every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_decoder"])
+every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_lm"])
 texts = st.text(st.sampled_from("ab (\n\t.é"), max_size=40)
 
 
@@ -35,19 +35,25 @@ def make_task(build: Build, architecture: str, **options: Any) -> Infilling:
     context = TaskContext(
         network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=options.pop("seed", 0),
         max_length=max_length,
         truncates=True,
     )
     decoding: dict[str, Any] = {"num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "label_smoothing": 0.0}
-    settings = {"share": 0.5, "suffix_share": 0.5, "draws": 1, "middle": "span", "test_middle": "line"} | options
+    settings = {
+        "fim_rate": 0.5,
+        "fim_spm_rate": 0.5,
+        "copies_per_text": 1,
+        "middle": "span",
+        "test_middle": "line",
+    } | options
     return Infilling(context, max_new_tokens=settings.pop("max_new_tokens", 8), **decoding, **settings)
 
 
 @pytest.fixture(scope="module")
 def tasks(build: Build) -> dict[str, Infilling]:
-    return {name: make_task(build, name) for name in ("full", "decoder_only", "prefix_decoder")}
+    return {name: make_task(build, name) for name in ("full", "decoder_only", "prefix_lm")}
 
 
 class TestCutOut:
@@ -92,13 +98,13 @@ class TestLayout:
         task = make_task(build, architecture, tokenizer=tokenizer)
         for text, item in zip(LINES, task.encode([Example(text) for text in LINES]), strict=True):
             prefix, suffix, middle = parts_in_test(text, "line")
-            scored = item.labels[item.labels != IGNORE].tolist()
+            scored = item.labels[item.labels != IGNORE_INDEX].tolist()
             assert scored == [*tokenizer.encode([middle])[0], tokenizer.special.eos]
-            read = item.tokens[: item.prefix + 1] if item.source is None else item.source
+            read = item.inputs[: item.prefix + 1] if item.source is None else item.source
             before, behind = task.parts_of(read.tolist())[:2]
             assert (tokenizer.decode(before), tokenizer.decode(behind)) == (prefix, suffix)
             assert task.reference(Example(text)) == middle
-            assert task.asked(Example(text)) == f"{prefix}<extra_id_0>{suffix}"
+            assert task.model_input(Example(text)) == f"{prefix}<extra_id_0>{suffix}"
 
     def test_the_order_of_the_parts(self, build: Build) -> None:
         """Bavarian et al. 2022, section 3 and appendix D."""
@@ -123,7 +129,7 @@ class TestLayout:
     @pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
     def test_a_causal_decoder_remains_a_language_model(self, share: float, build: Build) -> None:
         task, examples = (
-            make_task(build, "decoder_only", share=share, draws=2),
+            make_task(build, "decoder_only", fim_rate=share, copies_per_text=2),
             [Example(f"x = {i}") for i in range(300)],
         )
         items = task.encode_training(examples)
@@ -131,18 +137,18 @@ class TestLayout:
         whole = [item for item in items if not item.prefix]
         assert len(whole) / len(items) == pytest.approx(1 - share, abs=0.06)
         for item in items:
-            assert item.labels[:-1].tolist() == item.tokens[1:].tolist()  # the next token, everywhere
+            assert item.labels[:-1].tolist() == item.inputs[1:].tolist()  # the next token, everywhere
             assert item.labels[-1] == task.tokenizer.special.eos
         for item in whole:
-            assert task.tokenizer.decode(item.tokens) == (item.example or Example("")).text
+            assert task.tokenizer.decode(item.inputs) == (item.example or Example("")).text
 
     @every_architecture
     def test_a_training_cuts_a_text_elsewhere_each_time(self, architecture: str, build: Build) -> None:
-        task = make_task(build, architecture, share=1.0, draws=3, suffix_share=1.0)
+        task = make_task(build, architecture, fim_rate=1.0, copies_per_text=3, fim_spm_rate=1.0)
         items, text = task.encode_training([Example("abcdefghijklmnop")] * 5), "abcdefghijklmnop"
         middles = set()
         for item in items:
-            read = item.tokens[: item.prefix + 1] if item.source is None else item.source
+            read = item.inputs[: item.prefix + 1] if item.source is None else item.source
             prefix, suffix, first = task.parts_of(read.tolist())
             assert first == (architecture != "full")
             start = item.prefix if item.source is None else 0
@@ -150,39 +156,39 @@ class TestLayout:
             assert "".join(map(task.tokenizer.decode, (prefix, middle, suffix))) == text
             middles.add(tuple(middle))
         assert len(middles) > 5
-        again = make_task(build, architecture, share=1.0, draws=3, suffix_share=1.0).encode_training(
+        again = make_task(build, architecture, fim_rate=1.0, copies_per_text=3, fim_spm_rate=1.0).encode_training(
             [Example(text)] * 5
         )
-        assert [item.tokens.tolist() for item in items] == [item.tokens.tolist() for item in again]
-        if architecture == "prefix_decoder":
-            assert all((item.labels[: item.prefix] == IGNORE).all() for item in items)
+        assert [item.inputs.tolist() for item in items] == [item.inputs.tolist() for item in again]
+        if architecture == "prefix_lm":
+            assert all((item.labels[: item.prefix] == IGNORE_INDEX).all() for item in items)
 
     @every_architecture
     def test_what_is_too_long_is_cut_far_from_the_middle(self, architecture: str, build: Build) -> None:
-        task = make_task(build, architecture, max_length=24, share=1.0)
+        task = make_task(build, architecture, max_length=24, fim_rate=1.0)
         lines = ["a" * 30, "b" * 30, "cc", "d" * 30, "e" * 30]
         text = next("\n".join([*lines[:2], f"cc{i}", *lines[3:]]) for i in range(99)
                     if parts_in_test("\n".join([*lines[:2], f"cc{i}", *lines[3:]]), "line")[2] == f"cc{i}")  # fmt: skip
         prefix, suffix, middle = parts_in_test(text, "line")
-        [item] = task.fit(task.encode([Example(text)]))
+        [item] = task.enforce_max_length(task.encode([Example(text)]))
         assert item.longest <= 24
-        read = item.tokens[: item.prefix + 1] if item.source is None else item.source
+        read = item.inputs[: item.prefix + 1] if item.source is None else item.source
         before, behind = (task.tokenizer.decode(ids) for ids in task.parts_of(read.tolist())[:2])
         assert prefix.endswith(before)
         assert suffix.startswith(behind)
         assert len(before) >= 4
         assert abs(len(before) - len(behind)) <= 1
-        assert task.tokenizer.decode(item.labels[item.labels != IGNORE]) == middle
-        for learned in task.fit(task.encode_training([Example(text)] * 20)):
+        assert task.tokenizer.decode(item.labels[item.labels != IGNORE_INDEX]) == middle
+        for learned in task.enforce_max_length(task.encode_training([Example(text)] * 20)):
             assert learned.longest <= 24
             if architecture == "decoder_only":
-                assert (learned.labels != IGNORE).all()
+                assert (learned.labels != IGNORE_INDEX).all()
 
     def test_mistakes(self, build: Build) -> None:
-        with pytest.raises(ValueError, match=r"task.share=1.5: expected 0 to 1"):
-            make_task(build, "full", share=1.5)
-        with pytest.raises(ValueError, match=r"task.draws=0: expected at least 1"):
-            make_task(build, "full", draws=0)
+        with pytest.raises(ValueError, match=r"task.fim_rate=1.5: expected 0 to 1"):
+            make_task(build, "full", fim_rate=1.5)
+        with pytest.raises(ValueError, match=r"task.copies_per_text=0: expected at least 1"):
+            make_task(build, "full", copies_per_text=0)
         with pytest.raises(ValueError, match="the tokenizer has 2 sentinels; expected at least 3"):
             make_task(build, "full", tokenizer=Characters(num_sentinels=2).train(LINES))
         with pytest.raises(ValueError, match="2 times <extra_id_0> in a text; expected it once"):
@@ -193,15 +199,21 @@ class TestLayout:
 def test_what_is_missing_is_written(architecture: str, build: Build) -> None:
     """A network that knows four texts by heart."""
     words = ["alpha\nbeta\ngamma", "one\ntwo\nthree", "red\ngreen\nblue", "up\ndown\nleft"]
-    task = make_task(build, architecture, tokenizer=Characters(num_sentinels=3).train(words), share=1.0, middle="line")
+    task = make_task(
+        build,
+        architecture,
+        tokenizer=Characters(num_sentinels=3).train(words),
+        fim_rate=1.0,
+        middle="line",
+    )
     learn(task, task.encode([Example(word) for word in words]))
-    asked = [task.asked(Example(word)) for word in words]
+    asked = [task.model_input(Example(word)) for word in words]
     assert predict(task, asked) == [task.reference(Example(word)) for word in words]
     assert predict(task, asked[:1])[0] in words[0]
     assert isinstance(predict(task, ["up\nd"])[0], str)  # nothing is marked: its end
 
 
-def learn(task: Infilling, items: Sequence[Encoded]) -> None:
+def learn(task: Infilling, items: Sequence[EncodedExample]) -> None:
     """Trains on the same batch until it is known."""
     import torch
 

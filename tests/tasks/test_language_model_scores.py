@@ -18,24 +18,24 @@ from torch.utils.data import DataLoader
 
 from predicting import evaluating
 from triptych.data import (
-    IGNORE,
+    BPE,
+    IGNORE_INDEX,
     Batch,
-    BytePairs,
     Bytes,
     Characters,
-    CorpusFacts,
-    Encoded,
+    CorpusInfo,
+    EncodedExample,
     Example,
     SpecialTokens,
     Tokenizer,
     Unigram,
-    Words,
+    WordLevel,
     collate,
 )
 from triptych.data.batches.windows import Windows
 from triptych.data.prefix import prefix_length
 from triptych.tasks import LanguageModeling, TaskContext
-from triptych.tasks.exact_sums import Mean
+from triptych.tasks.exact_sums import ExactMean
 from triptych.training import TrainingModule
 
 pytestmark = [
@@ -66,7 +66,7 @@ def gpt2() -> Tokenizer:
 TOKENIZERS: dict[str, Tokenizer] = {
     "bytes": Bytes().train(SEEN),
     "characters": Characters().train(SEEN),
-    "bpe": BytePairs(vocab_size=290).train(SEEN),
+    "bpe": BPE(vocab_size=290).train(SEEN),
     "unigram": Unigram(vocab_size=320).train(SEEN),
     "token 0 is text": gpt2(),
 }
@@ -86,36 +86,36 @@ def make_task(build: Build, architecture: str, tokenizer: Tokenizer, *, is_strea
     context = TaskContext(
         network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=64),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(is_stream=is_stream),
+        corpus=CorpusInfo(is_stream=is_stream),
         seed=0,
         max_length=64,
     )
     return evaluating(LanguageModeling(context, label_smoothing=0.0, max_new_tokens=5))
 
 
-def windows(task: LanguageModeling, text: str, length: int) -> list[Encoded]:
+def windows(task: LanguageModeling, text: str, length: int) -> list[EncodedExample]:
     """As an evaluation reads a long text."""
     (ids,) = task.tokenizer.encode([text])
     split = Windows([np.array(ids)], length=length, stride=length, encode=task.encode_window)
     return [split[i] for i in range(len(split.sizes))]
 
 
-def batches(items: list[Encoded], size: int) -> list[Batch]:
+def batches(items: list[EncodedExample], size: int) -> list[Batch]:
     return [collate(items[i : i + size]) for i in range(0, len(items), size)]
 
 
-def nats_of(task: LanguageModeling, items: list[Encoded]) -> float:
+def nats_of(task: LanguageModeling, items: list[EncodedExample]) -> float:
     """The negative log-likelihood of all labels, each row by itself."""
     total = 0.0
     with torch.no_grad():
         for item in items:
-            inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.tokens) if ids is not None]
+            inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.inputs) if ids is not None]
             log_probs = task.network(*inputs)[0].double().log_softmax(-1)
             total -= sum(float(row[label]) for row, label in zip(log_probs, item.labels, strict=True))
     return total
 
 
-def validate(task: LanguageModeling, items: list[Encoded], batch_size: int) -> dict[str, float]:
+def validate(task: LanguageModeling, items: list[EncodedExample], batch_size: int) -> dict[str, float]:
     trainer = L.Trainer(
         accelerator="cpu",
         logger=False,
@@ -128,10 +128,10 @@ def validate(task: LanguageModeling, items: list[Encoded], batch_size: int) -> d
     return dict(trainer.validate(TrainingModule(task), loader, verbose=False)[0])
 
 
-def sums(task: LanguageModeling, items: list[Encoded], batch_size: int = 64) -> dict[str, float]:
+def sums(task: LanguageModeling, items: list[EncodedExample], batch_size: int = 64) -> dict[str, float]:
     """What the metrics add up, whatever the network says: here that every token is as likely."""
     nats = math.log(task.tokenizer.vocab_size)
-    metrics = {"loss": Mean(), **task.make_metrics("test")}
+    metrics = {"loss": ExactMean(), **task.make_metrics("test")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "forward", lambda batch, targets: torch.full((2, len(targets.labels)), nats))
         for batch in batches(items, batch_size):
@@ -172,7 +172,7 @@ class TestLines:
 class TestWords:
     """Of a model whose tokens are words: perplexity a word is perplexity a token."""
 
-    TOKENIZER = Words().train(SEEN)
+    TOKENIZER = WordLevel().train(SEEN)
 
     @pytest.mark.parametrize("length", [3, 64])
     def test_of_a_stream(self, build: Build, length: int) -> None:
@@ -190,7 +190,7 @@ class TestWords:
         """A line is cut between words, wherever its prefix ends."""
         task = make_task(build, architecture, self.TOKENIZER, is_stream=False)
         items = task.encode([Example(line) for line in LINES])
-        assert not any((item.tokens == self.TOKENIZER.special.unk).any() for item in items)
+        assert not any((item.inputs == self.TOKENIZER.special.unk).any() for item in items)
         if architecture == "decoder_only":
             assert sums(task, items)["words"] == sum(num_words(line) + 1 for line in LINES)
             for item, line in zip(items, LINES, strict=True):
@@ -204,7 +204,7 @@ class TestStream:
         """All but the first token is scored: the tab that the text begins with, neither a word nor a part of one."""
         task = make_task(build, "decoder_only", tokenizer, is_stream=True)
         items = windows(task, TEXT, length)
-        assert tokenizer.decode(items[0].tokens[:1].tolist()) == "\t"
+        assert tokenizer.decode(items[0].inputs[:1].tolist()) == "\t"
         nats = nats_of(task, items)
         metrics = validate(task, items, 4)
         assert metrics["val/word_perplexity"] == pytest.approx(math.exp(nats / num_words(TEXT)), rel=1e-5)
@@ -253,7 +253,7 @@ def wordpiece() -> Tokenizer:
     return Tokenizer(backend, layout)
 
 
-READ_AS_WORDS = {"words": Words().train(["of the other lines =", "l"]), "wordpiece": wordpiece()}
+READ_AS_WORDS = {"words": WordLevel().train(["of the other lines =", "l"]), "wordpiece": wordpiece()}
 CONTINUED = {**TOKENIZERS, **READ_AS_WORDS}
 
 
@@ -308,7 +308,10 @@ def test_padding_and_what_is_ignored_stand_for_nothing(build: Build, architectur
     for name in ("nats", "bytes", "characters", "words"):
         assert sums(task, items)[name] == pytest.approx(sum(counts[name] for counts in alone), rel=1e-12)
     parts = [
-        [replace(item, labels=np.where(np.arange(len(item.labels)) % 2 == part, item.labels, IGNORE)) for item in items]
+        [
+            replace(item, labels=np.where(np.arange(len(item.labels)) % 2 == part, item.labels, IGNORE_INDEX))
+            for item in items
+        ]
         for part in (0, 1)
     ]
     for name in ("nats", "bytes", "characters", "words"):

@@ -26,23 +26,23 @@ from torchmetrics.functional.text import squad
 
 from predicting import evaluating, in_double, predict
 from triptych.data import (
-    Answer,
-    BytePairs,
+    BPE,
+    AnswerSpan,
     Characters,
-    CorpusFacts,
+    CorpusInfo,
     DataModule,
-    Encoded,
-    EncodedList,
+    EncodedExample,
+    EncodedListDataset,
     Example,
     SpecialTokens,
     Tokenizer,
     collate,
 )
-from triptych.data.batches.batch import nothing
+from triptych.data.batches.batch import empty_batch
 from triptych.data.batches.sampler import StepSize
 from triptych.nn import Embedding
 from triptych.tasks import Classification, ClassPrediction, QuestionAnswering, Similarity, Task, TaskContext
-from triptych.tasks.exact_sums import OfPairs
+from triptych.tasks.exact_sums import PairStatistic
 from triptych.tasks.question_answering import best_spans, exact_match, f1
 from triptych.tasks.sequence import cut_pair
 from triptych.training import TrainingModule
@@ -61,7 +61,7 @@ TASKS: dict[str, type[Task]] = {
 }
 CELLS = [(name, architecture) for name in TASKS for architecture in ARCHITECTURES]
 cells = pytest.mark.parametrize(("name", "architecture"), CELLS, ids=["-".join(cell) for cell in CELLS])
-FACTS = CorpusFacts(labels=("no", "yes"), has_pairs=True)
+FACTS = CorpusInfo(labels=("no", "yes"), has_pairs=True)
 
 
 def make_examples() -> list[Example]:
@@ -71,14 +71,14 @@ def make_examples() -> list[Example]:
     for i in range(20):
         text, asked = "".join(draw.choices("abcdé日 ", k=draw.randint(4, 12))), draw.choice("abcdxy")
         starts = [j for j, character in enumerate(text) if character == asked]
-        answers = tuple(Answer(text[j : j + 2], j) for j in starts if text[j : j + 2].strip() == text[j : j + 2])
+        answers = tuple(AnswerSpan(text[j : j + 2], j) for j in starts if text[j : j + 2].strip() == text[j : j + 2])
         label = FACTS.labels[bool(starts)]
-        examples.append(Example(f"{asked}{i}", pair=text, label=label, score=len(text) / 7 - 1, answers=answers))
+        examples.append(Example(f"{asked}{i}", text_pair=text, label=label, score=len(text) / 7 - 1, answers=answers))
     return examples
 
 
 EXAMPLES = make_examples()
-TEXTS = [text for example in EXAMPLES for text in (example.text, example.pair or "")]
+TEXTS = [text for example in EXAMPLES for text in (example.text, example.text_pair or "")]
 CHARACTERS = Characters().train(TEXTS)
 ROBERTA = SpecialTokens(bos=1, eos=2, sep=2, begin=(1,), end=(2,), between=(2, 2))
 T5 = SpecialTokens(eos=2, sep=2, begin=(), end=(2,))
@@ -95,7 +95,7 @@ def make_task(
         architecture,
         vocab_size=tokenizer.vocab_size,
         num_outputs=cls.num_outputs(tokenizer.vocab_size, FACTS),
-        pool=cls.pools[architecture],
+        pool=cls.pooling[architecture],
         max_length=max_length,
         **({"d_model": 32, "num_layers": 1, "d_ff": 64} | model),
     )
@@ -112,7 +112,7 @@ def make_task(
 
 
 def evaluate(task: Task, batch_size: int) -> dict[str, float]:
-    split = EncodedList(task.encode(EXAMPLES))
+    split = EncodedListDataset(task.encode(EXAMPLES))
     data = DataModule(
         train=None,
         validation=split,
@@ -133,15 +133,15 @@ def evaluate(task: Task, batch_size: int) -> dict[str, float]:
     return {key.removeprefix("test/"): value for key, value in values.items()}
 
 
-def logits_of(task: Task, item: Encoded) -> Tensor:
+def logits_of(task: Task, item: EncodedExample) -> Tensor:
     """Of an example by itself, in float64: no padding, no mask."""
-    inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.tokens) if ids is not None]
+    inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.inputs) if ids is not None]
     with torch.no_grad():
         logits: Tensor = task.network(*inputs)[0]
     return logits.double()
 
 
-def losses_of(task: Task, item: Encoded) -> list[float]:
+def losses_of(task: Task, item: EncodedExample) -> list[float]:
     """Of the labels of an example by itself, by the definitions."""
     logits, example = logits_of(task, item), item.example
     assert example is not None
@@ -149,7 +149,7 @@ def losses_of(task: Task, item: Encoded) -> list[float]:
         return [(float(logits[0]) - (example.score or 0)) ** 2]
     if task.name == "classification":
         return [float(torch.logsumexp(logits, 0) - logits[int(item.labels[0])])]
-    end = len(item.tokens) - len(task.tokenizer.special.end)
+    end = len(item.inputs) - len(task.tokenizer.special.end)
     places = [0, *range(item.prefix, end)]
     return [
         math.log(sum(math.exp(logits[i, side]) for i in places)) - float(logits[int(item.labels[side]), side])
@@ -168,7 +168,7 @@ def trained(build: Build) -> Callable[..., Any]:
         optimizer = torch.optim.AdamW(task.network.parameters(), lr=5e-3)
         for _ in range(120):
             optimizer.zero_grad()
-            (task.summed_loss(task.forward(batch), batch) / batch.normalizer).backward()
+            (task.summed_loss(task.forward(batch), batch) / batch.num_labels_in_step).backward()
             optimizer.step()
         return evaluating(task)
 
@@ -185,15 +185,15 @@ class TestLayout:
         for example, item in zip(
             EXAMPLES, make_task(build, name, architecture, tokenizer=tokenizer).encode(EXAMPLES), strict=True
         ):
-            first, second = tokenizer.encode([example.text, example.pair or ""])
+            first, second = tokenizer.encode([example.text, example.text_pair or ""])
             whole = [*special.begin, *first, *between, *second, *special.end]
-            read = item.tokens if item.source is None else item.source
+            read = item.inputs if item.source is None else item.source
             assert read.tolist() == whole
             assert item.prefix == len(special.begin) + len(first) + len(between)
             assert (item.source is not None) == (architecture == "full")
             if architecture == "full":  # a decoder by tokens reads the same, one with a last state is behind its start
                 shifted = [special.start, *whole[:-1]]
-                assert item.tokens.tolist() == (whole if name == "question_answering" else shifted)
+                assert item.inputs.tolist() == (whole if name == "question_answering" else shifted)
 
     def test_token_types_tell_the_texts_apart(self, build: Build) -> None:
         task = make_task(build, "classification", "encoder_only")
@@ -201,8 +201,8 @@ class TestLayout:
         items = task.encode([EXAMPLES[0], EXAMPLES[1]])
         found = task.forward(collate(items))
         for row, item in zip(found, items, strict=True):
-            types = torch.arange(len(item.tokens))[None] >= item.prefix
-            tokens = torch.from_numpy(item.tokens)[None]
+            types = torch.arange(len(item.inputs))[None] >= item.prefix
+            tokens = torch.from_numpy(item.inputs)[None]
             assert_close(row, task.network(tokens, token_types=types.long())[0])
             assert not torch.allclose(row, task.network(tokens)[0])
 
@@ -211,7 +211,7 @@ class TestLayout:
         with pytest.raises(ValueError, match=r"'a': one text; expected a pair"):
             task.encode([Example("a", score=1.0)])
         with pytest.raises(ValueError, match=r"t\.tsv, line 3: there is no score"):
-            task.encode([Example("a", pair="b", place=(Path("t.tsv"), 3))])
+            task.encode([Example("a", text_pair="b", place=(Path("t.tsv"), 3))])
         with pytest.raises(TypeError, match=r"similarity of this model reads pairs of texts"):
             predict(task, ["a"])
 
@@ -253,11 +253,11 @@ class TestTooLong:
     @cells
     def test_what_predict_reads_is_what_training_reads(self, build: Build, name: str, architecture: str) -> None:
         task = make_task(build, name, architecture, max_length=11)
-        long = Example("ab" * 5, pair="cd" * 10, label="yes", score=0.5, answers=(Answer("cd", 0),))
-        (item,) = task.fit(task.encode([long]))
+        long = Example("ab" * 5, text_pair="cd" * 10, label="yes", score=0.5, answers=(AnswerSpan("cd", 0),))
+        (item,) = task.enforce_max_length(task.encode([long]))
         assert item.longest == 11
         assert torch.isfinite(task.forward(collate([item]))).all()
-        prediction = predict(task, [(long.text, long.pair)])
+        prediction = predict(task, [(long.text, long.text_pair)])
         assert len(prediction) == 1
         if name != "question_answering":
             assert prediction == predict(task, [("abab", "cdcd")])  # 11 tokens with the three around them
@@ -266,13 +266,15 @@ class TestTooLong:
     def test_an_answer_that_is_cut_away_is_none(self, build: Build, architecture: str) -> None:
         task = make_task(build, "question_answering", architecture, max_length=11)
         text = "cd" * 10
-        examples = [Example("a" * n, pair=text, answers=(Answer(text[j : j + 2], j),)) for n in (4, 9) for j in (2, 3)]
-        items = task.fit(task.encode(examples))
+        examples = [
+            Example("a" * n, text_pair=text, answers=(AnswerSpan(text[j : j + 2], j),)) for n in (4, 9) for j in (2, 3)
+        ]
+        items = task.enforce_max_length(task.encode(examples))
         assert [item.labels.tolist() for item in items] == [[8, 9], [0, 0], [8, 9], [0, 0]]
 
 
 class TestAnswers:
-    @pytest.mark.parametrize("tokenizer", [CHARACTERS, BytePairs(vocab_size=300).train(TEXTS)], ids=["char", "bpe"])
+    @pytest.mark.parametrize("tokenizer", [CHARACTERS, BPE(vocab_size=300).train(TEXTS)], ids=["char", "bpe"])
     def test_the_span_covers_the_answer(self, build: Build, tokenizer: Tokenizer) -> None:
         """No more than the tokens that have a part of it; and back from there to the text."""
         task = make_task(build, "question_answering", "encoder_only", tokenizer=tokenizer, max_length=80)
@@ -282,26 +284,29 @@ class TestAnswers:
                 assert (first, last) == (0, 0)
                 continue
             assert item.prefix <= first <= last
-            answer, read = example.answers[0], tokenizer.decode(item.tokens[first : last + 1])
+            answer, read = example.answers[0], tokenizer.decode(item.inputs[first : last + 1])
             assert answer.text in read
             assert (
-                tokenizer.decode(item.tokens[item.prefix : first])
-                == (example.pair or "")[: answer.start][: len(tokenizer.decode(item.tokens[item.prefix : first]))]
+                tokenizer.decode(item.inputs[item.prefix : first])
+                == (example.text_pair or "")[: answer.start][: len(tokenizer.decode(item.inputs[item.prefix : first]))]
             )
             if tokenizer is CHARACTERS:
                 assert read == answer.text
-            logits = torch.full((1, len(item.tokens), 2), -1.0)
+            logits = torch.full((1, len(item.inputs), 2), -1.0)
             logits[0, first, 0] = logits[0, last, 1] = 9.0
             (said,) = task._answers(collate([item]), logits)
             assert answer.text in said
-            assert said in (example.pair or "")
+            assert said in (example.text_pair or "")
 
     def test_mistakes_are_named(self, build: Build) -> None:
         task = make_task(build, "question_answering", "encoder_only")
         for example, message in (
-            (Example("a", pair="bc", answers=(Answer("c", 0),)), "the answer 'c' should stand at character 0.*is 'b'"),
+            (
+                Example("a", text_pair="bc", answers=(AnswerSpan("c", 0),)),
+                "the answer 'c' should stand at character 0.*is 'b'",
+            ),
             (Example("a", answers=()), "there is no text that answers it"),
-            (Example("a", pair="b"), "there is no list of answers"),
+            (Example("a", text_pair="b"), "there is no list of answers"),
         ):
             with pytest.raises(ValueError, match=message):
                 task.encode([replace(example, place=(Path("qa.jsonl"), 1))])
@@ -364,15 +369,17 @@ class TestLoss:
         items = task.encode(EXAMPLES)
         expected = [loss for item in items for loss in losses_of(task, item)]
         batch = collate(items)
-        assert batch.normalizer == len(expected)
+        assert batch.num_labels_in_step == len(expected)
         assert task.summed_loss(task.forward(batch), batch).item() == pytest.approx(math.fsum(expected), rel=1e-9)
         packed = collate(items, packed=True)
         assert task.summed_loss(task.forward(packed), packed).item() == pytest.approx(math.fsum(expected), rel=1e-9)
         # a process without examples, and rows that are padding alone, add nothing, not even to a gradient
         empty = np.array([], dtype=np.int64)
-        unscored = Encoded(empty, np.full_like(items[0].labels, -100), None if items[0].source is None else empty)
+        unscored = EncodedExample(
+            empty, np.full_like(items[0].labels, -100), None if items[0].source is None else empty
+        )
         beside = (collate([unscored, items[0]]), sum(losses_of(task, items[0])))
-        for rows, scored in ((nothing(items[0], 3), 0.0), beside):
+        for rows, scored in ((empty_batch(items[0], 3), 0.0), beside):
             task.network.zero_grad()
             loss = task.summed_loss(task.forward(rows), rows)
             loss.backward()
@@ -389,7 +396,7 @@ class TestMetrics:
         items = task.encode(EXAMPLES)
         losses = [loss for item in items for loss in losses_of(task, item)]
         expected = {"loss": sum(losses) / len(losses)}
-        inputs = [(example.text, example.pair or "") for example in EXAMPLES]
+        inputs = [(example.text, example.text_pair or "") for example in EXAMPLES]
         said = predict(task, inputs)
         if name == "similarity":
             scores = [example.score for example in EXAMPLES]
@@ -429,7 +436,7 @@ class TestMetrics:
         values = set()
         for seed in range(10):
             order = torch.randperm(101, generator=torch.Generator().manual_seed(seed))
-            metric = OfPairs(pearson_corrcoef)
+            metric = PairStatistic(pearson_corrcoef)
             for part in order.split(seed + 1):
                 metric.update(x[part], y[part])
             values.add(float(metric.compute()))
@@ -439,8 +446,8 @@ class TestMetrics:
 
 def test_the_best_of_several_answers_counts(build: Build) -> None:
     task = make_task(build, "question_answering", "encoder_only")
-    (item,) = task.encode([Example("a", pair="bc bd", answers=(Answer("bc", 0), Answer("bd", 3)))])
-    logits = torch.full((1, len(item.tokens), 2), -1.0)
+    (item,) = task.encode([Example("a", text_pair="bc bd", answers=(AnswerSpan("bc", 0), AnswerSpan("bd", 3)))])
+    logits = torch.full((1, len(item.inputs), 2), -1.0)
     logits[0, item.prefix + 3, 0] = logits[0, item.prefix + 4, 1] = 9.0
     metrics = TrainingModule(task).metrics_of("test")
     with pytest.MonkeyPatch.context() as patch:

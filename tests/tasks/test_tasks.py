@@ -35,14 +35,14 @@ from torch.utils.data import DataLoader
 from cases import values_by_day
 from predicting import in_double, predict
 from triptych.data import (
-    IGNORE,
+    BPE,
+    IGNORE_INDEX,
     Batch,
-    BytePairs,
     Characters,
-    CorpusFacts,
+    CorpusInfo,
     DataModule,
-    Encoded,
-    EncodedList,
+    EncodedExample,
+    EncodedListDataset,
     Example,
     SpecialTokens,
     Tokenizer,
@@ -64,10 +64,10 @@ from triptych.tasks import (
     Translation,
 )
 from triptych.tasks.classification import calibration_error
-from triptych.training import CheckpointFacts, Progress, TrainingModule
-from triptych.training.callbacks import progress
-from triptych.training.callbacks.cost_log import CostLog
-from triptych.training.not_finite import NotFinite
+from triptych.training import CheckpointMetadata, ProgressBar, TrainingModule
+from triptych.training.callbacks import progress_bar
+from triptych.training.callbacks.cost_tracker import CostTracker
+from triptych.training.nonfinite import NonFiniteError
 from triptych.training.optimizers import AdamW
 from triptych.training.schedules import Linear
 
@@ -80,7 +80,7 @@ pytestmark = [
 Build = Callable[..., Any]
 
 ARCHITECTURES = ("encoder_only", "decoder_only", "full")
-ALL = (*ARCHITECTURES, "prefix_decoder")
+ALL = (*ARCHITECTURES, "prefix_lm")
 TASKS: dict[str, type[Task]] = {
     "translation": Translation,
     "classification": Classification,
@@ -91,13 +91,13 @@ TASKS: dict[str, type[Task]] = {
 CELLS = [
     ("translation", "full"),
     ("translation", "decoder_only"),
-    ("translation", "prefix_decoder"),
+    ("translation", "prefix_lm"),
     ("classification", "encoder_only"),
     ("classification", "decoder_only"),
     ("classification", "full"),
     ("language_modeling", "full"),
     ("language_modeling", "decoder_only"),
-    ("language_modeling", "prefix_decoder"),
+    ("language_modeling", "prefix_lm"),
     *(("tagging", architecture) for architecture in ARCHITECTURES),
     *(("denoising", architecture) for architecture in ALL),
 ]
@@ -110,8 +110,8 @@ PRIMARY = {
 }
 WRITERS = [(n, a) for n, a in CELLS if n not in ("classification", "tagging") and a != "encoder_only"]
 OPTIMIZER = AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01)
-SCHEDULE = Linear(warmup_steps=2, max_steps=10, min_factor=0.0)
-FACTS = CorpusFacts(labels=("zero", "one", "two"), tag_labels=("even", "odd"), words_are_characters=True)
+SCHEDULE = Linear(warmup_steps=2, max_steps=10, min_lr_factor=0.0)
+FACTS = CorpusInfo(labels=("zero", "one", "two"), tag_labels=("even", "odd"), words_are_characters=True)
 
 
 def cells(which: Sequence[tuple[str, str]] = CELLS) -> pytest.MarkDecorator:
@@ -138,7 +138,7 @@ EXAMPLES = make_examples()
 TRAINED = EXAMPLES[:8]
 TEXTS = [example.text for example in EXAMPLES]
 CHARACTERS = Characters().train([*TEXTS, " "])
-BPE = BytePairs(vocab_size=280).train(TEXTS)
+BPE = BPE(vocab_size=280).train(TEXTS)
 
 
 def with_specials(**special: Any) -> Tokenizer:
@@ -155,8 +155,8 @@ LAYOUTS = {
 }
 
 
-def make_cost_log(task: Task) -> CostLog:
-    return CostLog(deepcopy(task.network).to("meta"), OPTIMIZER)
+def make_cost_log(task: Task) -> CostTracker:
+    return CostTracker(deepcopy(task.network).to("meta"), OPTIMIZER)
 
 
 def make_task(
@@ -165,7 +165,7 @@ def make_task(
     architecture: str,
     *,
     tokenizer: Tokenizer = CHARACTERS,
-    corpus: CorpusFacts = FACTS,
+    corpus: CorpusInfo = FACTS,
     label_smoothing: float = 0.0,
     seed: int = 0,
     max_new_tokens: int = 30,
@@ -182,7 +182,7 @@ def make_task(
         architecture,
         vocab_size=tokenizer.vocab_size,
         num_outputs=cls.num_outputs(tokenizer.vocab_size, corpus),
-        pool=cls.pools[architecture],
+        pool=cls.pooling[architecture],
         max_length=max_length,
         **({"d_model": 32, "num_layers": 1, "d_ff": 64} | model),
     )
@@ -190,7 +190,7 @@ def make_task(
     if name not in ("classification", "tagging"):
         options = {"max_new_tokens": max_new_tokens, "z_loss": z_loss}
     if name == "denoising":
-        options |= {"objective": None, "whole_words": False, "mask_share": 0.4, "mean_span_length": 3}
+        options |= {"objective": None, "whole_word_masking": False, "mask_prob": 0.4, "mean_span_length": 3}
     if name == "translation":
         options |= {
             "num_beams": num_beams,
@@ -215,7 +215,7 @@ def make_module(task: Task, **options: Any) -> TrainingModule:
 
 
 def make_data(task: Task, **options: Any) -> DataModule:
-    split = EncodedList(task.encode(EXAMPLES))
+    split = EncodedListDataset(task.encode(EXAMPLES))
     settings = {"step_size": StepSize(8), "eval_batch_size": 64, "num_workers": 0, "seed": 0} | options
     return DataModule(train=split, validation=split, test=split, **settings)
 
@@ -268,21 +268,21 @@ def validate(task: Task, data: Any, **options: Any) -> dict[str, float]:
     return dict(make_trainer(**options).validate(make_module(task), data, verbose=False)[0])
 
 
-def given(task: Task, item: Encoded) -> str:
+def given(task: Task, item: EncodedExample) -> str:
     """What ``predict`` is given: the text, the prefix of it, or what of it is not hidden."""
     assert item.example is not None
     text = item.example.text
     if task.name == "language_modeling" or (task.name, task.architecture) == ("denoising", "decoder_only"):
         return text[: prefix_length(text)]
     if task.name == "denoising":
-        ids = item.tokens if item.source is None else item.source
-        if task.architecture == "prefix_decoder":
-            ids = item.tokens[: item.prefix]
+        ids = item.inputs if item.source is None else item.source
+        if task.architecture == "prefix_lm":
+            ids = item.inputs[: item.prefix]
         return "".join(SPECIAL_TOKENS[MASK] if i == MASK else CHARACTERS.decode([i]) for i in ids.tolist())
     return text
 
 
-def answer(task: Task, item: Encoded) -> str:
+def answer(task: Task, item: EncodedExample) -> str:
     """What ``predict`` should say."""
     example = item.example
     assert example is not None
@@ -294,9 +294,9 @@ def answer(task: Task, item: Encoded) -> str:
         return " ".join(example.tags or ())
     if task.name == "language_modeling" or task.architecture == "decoder_only":
         return example.text[prefix_length(example.text) :]
-    if task.architecture in ("full", "prefix_decoder"):
+    if task.architecture in ("full", "prefix_lm"):
         return example.text
-    return CHARACTERS.decode(np.where(item.tokens == MASK, item.labels, item.tokens).tolist())
+    return CHARACTERS.decode(np.where(item.inputs == MASK, item.labels, item.inputs).tolist())
 
 
 def inner(ids: list[int], special: SpecialTokens) -> list[int]:
@@ -304,10 +304,10 @@ def inner(ids: list[int], special: SpecialTokens) -> list[int]:
     return ids[len(special.begin) : len(ids) - len(special.end)]
 
 
-def logits_of(task: Task, item: Encoded) -> Tensor:
+def logits_of(task: Task, item: EncodedExample) -> Tensor:
     """Of an example by itself: no batch, no padding, no mask."""
-    inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.tokens) if ids is not None]
-    options = {"prefix": torch.tensor([item.prefix + 1])} if task.architecture == "prefix_decoder" else {}
+    inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.inputs) if ids is not None]
+    options = {"prefix": torch.tensor([item.prefix + 1])} if task.architecture == "prefix_lm" else {}
     logits: Tensor = task.network(*inputs, **options)[0]
     return logits if logits.ndim == 2 else logits[None]
 
@@ -334,17 +334,17 @@ def trained(build: Build) -> Callable[..., Task]:
 class TestGrid:
     def test_is_what_the_refusals_leave(self) -> None:
         grid = {(name, architecture) for name in TASKS for architecture in ALL}
-        refused = {(name, architecture) for name, task in TASKS.items() for architecture in task.refusals}
+        refused = {(name, architecture) for name, task in TASKS.items() for architecture in task.unsupported}
         assert grid - refused == set(CELLS)
 
     def test_refusals_say_why_and_what_else(self) -> None:
-        assert "cannot write one token after the other" in Translation.refusals["encoder_only"]
-        assert "sees the token that it should predict" in LanguageModeling.refusals["encoder_only"]
+        assert "cannot write one token after the other" in Translation.unsupported["encoder_only"]
+        assert "sees the token that it should predict" in LanguageModeling.unsupported["encoder_only"]
         for task in (Translation, LanguageModeling):
-            assert "decoder_only" in task.refusals["encoder_only"]
-            assert "model=full" in task.refusals["encoder_only"]
+            assert "decoder_only" in task.unsupported["encoder_only"]
+            assert "model=full" in task.unsupported["encoder_only"]
         for task in (Classification, Tagging):
-            assert "model=encoder_only" in task.refusals["prefix_decoder"]
+            assert "model=encoder_only" in task.unsupported["prefix_lm"]
 
     @cells()
     def test_each_cell_can_learn_a_batch_by_heart(
@@ -378,7 +378,9 @@ class TestLayout:
     """What is read, and what is scored."""
 
     @staticmethod
-    def layouts(build: Build, name: str, architecture: str, tokenizer: Tokenizer) -> Iterator[tuple[Example, Encoded]]:
+    def layouts(
+        build: Build, name: str, architecture: str, tokenizer: Tokenizer
+    ) -> Iterator[tuple[Example, EncodedExample]]:
         task = make_task(build, name, architecture, tokenizer=tokenizer)
         for example, item in zip(EXAMPLES, task.encode(EXAMPLES), strict=True):
             assert item.example is example
@@ -390,7 +392,7 @@ class TestLayout:
             source, target = tokenizer.encode([example.text, example.target or ""])
             assert item.source is not None
             assert item.source.tolist() == [*s.begin, *source, *s.end]
-            assert item.tokens.tolist() == [s.start, *s.target_begin, *target]
+            assert item.inputs.tolist() == [s.start, *s.target_begin, *target]
             assert item.labels.tolist() == [*s.target_begin, *target, s.eos]
 
     def test_translation_decoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
@@ -399,8 +401,8 @@ class TestLayout:
         for example, item in self.layouts(build, "translation", "decoder_only", tokenizer):
             source, target = tokenizer.encode([example.text, example.target or ""])
             assert item.source is None
-            assert item.tokens.tolist() == [*s.begin, *source, s.sep, *target]
-            assert item.labels.tolist() == [IGNORE] * (len(s.begin) + len(source)) + [*target, s.eos]
+            assert item.inputs.tolist() == [*s.begin, *source, s.sep, *target]
+            assert item.labels.tolist() == [IGNORE_INDEX] * (len(s.begin) + len(source)) + [*target, s.eos]
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_classification(self, build: Build, tokenizer: Tokenizer, architecture: str) -> None:
@@ -412,10 +414,10 @@ class TestLayout:
             if architecture == "full":  # the decoder's last state has the whole text behind it
                 assert item.source is not None
                 assert item.source.tolist() == whole
-                assert item.tokens.tolist() == [s.start, *whole[:-1]]
+                assert item.inputs.tolist() == [s.start, *whole[:-1]]
             else:
                 assert item.source is None
-                assert item.tokens.tolist() == whole
+                assert item.inputs.tolist() == whole
 
     def test_language_modeling(self, build: Build, tokenizer: Tokenizer) -> None:
         """Both architectures are scored on the same continuations, token by token."""
@@ -426,10 +428,10 @@ class TestLayout:
             prefix, rest = tokenizer.encode([example.text[:cut], example.text[cut:]])
             assert full.source is not None
             assert full.source.tolist() == [*s.begin, *prefix, *s.end]
-            assert full.tokens.tolist() == [s.start, *s.target_begin, *rest]
+            assert full.inputs.tolist() == [s.start, *s.target_begin, *rest]
             assert full.labels.tolist() == [*s.target_begin, *rest, s.eos]
             assert decoder.source is None
-            assert decoder.tokens.tolist() == [s.bos, *prefix, *rest]
+            assert decoder.inputs.tolist() == [s.bos, *prefix, *rest]
             assert decoder.labels.tolist() == [*prefix, *rest, s.eos]
             assert [*s.target_begin, *decoder.labels[decoder.prefix :]] == full.labels.tolist()
 
@@ -438,13 +440,13 @@ class TestLayout:
         """Each word's tag stands at its first token."""
         s = tokenizer.special
         for example, item in self.layouts(build, "tagging", architecture, tokenizer):
-            tokens, labels = [*s.begin], [IGNORE] * len(s.begin)
+            tokens, labels = [*s.begin], [IGNORE_INDEX] * len(s.begin)
             for word, tag in zip(example.words or (), example.tags or (), strict=True):
                 (piece,) = tokenizer.encode([word])
                 tokens += piece
-                labels += [FACTS.tag_labels.index(tag)] + [IGNORE] * (len(piece) - 1)
-            assert item.tokens.tolist() == [*tokens, *s.end]
-            assert item.labels.tolist() == [*labels, *(IGNORE for _ in s.end)]
+                labels += [FACTS.tag_labels.index(tag)] + [IGNORE_INDEX] * (len(piece) - 1)
+            assert item.inputs.tolist() == [*tokens, *s.end]
+            assert item.labels.tolist() == [*labels, *(IGNORE_INDEX for _ in s.end)]
             assert (item.source is not None) == (architecture == "full")
 
     def test_denoising_encoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
@@ -454,11 +456,11 @@ class TestLayout:
         for example, item in self.layouts(build, "denoising", "encoder_only", tokenizer):
             (text,) = tokenizer.encode([example.text])
             expected = np.array([*s.begin, *text, *s.end])
-            scored = item.labels != IGNORE
+            scored = item.labels != IGNORE_INDEX
             assert scored.sum() == max(1, round(0.4 * len(text)))
             assert (item.labels[scored] == expected[scored]).all()
-            assert (item.tokens[~scored] == expected[~scored]).all()
-            hidden += (item.tokens[scored] == s.mask).sum()
+            assert (item.inputs[~scored] == expected[~scored]).all()
+            hidden += (item.inputs[scored] == s.mask).sum()
         assert hidden > 0
 
     def test_denoising_full(self, build: Build, tokenizer: Tokenizer) -> None:
@@ -467,7 +469,7 @@ class TestLayout:
         s = tokenizer.special
         for example, item in self.layouts(build, "denoising", "full", tokenizer):
             (text,) = tokenizer.encode([example.text])
-            assert item.tokens.tolist() == [s.start, *s.target_begin, *text]
+            assert item.inputs.tolist() == [s.start, *s.target_begin, *text]
             assert item.labels.tolist() == [*s.target_begin, *text, s.eos]
             assert item.source is not None
             source = inner(item.source.tolist(), s)
@@ -481,7 +483,7 @@ class TestLayout:
         s = tokenizer.special
         for example, item in self.layouts(build, "denoising", "decoder_only", tokenizer):
             (text,) = tokenizer.encode([example.text])
-            assert (item.tokens.tolist(), item.labels.tolist()) == ([s.bos, *text], [*text, s.eos])
+            assert (item.inputs.tolist(), item.labels.tolist()) == ([s.bos, *text], [*text, s.eos])
             assert item.source is None
 
     @pytest.mark.parametrize("text", ["", "a"])
@@ -502,13 +504,13 @@ class TestLayout:
 def test_a_word_of_which_the_tokenizer_reads_nothing_is_unknown(build: Build, words: tuple[str, ...]) -> None:
     """BERT's drops control characters; the word keeps its tag."""
     backend = Backend.from_str(CHARACTERS.to_json())
-    backend.normalizer = normalizers.Replace("\x07", "")
+    backend.num_labels_in_step = normalizers.Replace("\x07", "")
     tokenizer = Tokenizer(backend, LAYOUTS["gpt2"].special)
     (item,) = make_task(build, "tagging", "encoder_only", tokenizer=tokenizer).encode(
         [Example("", words=words, tags=("odd",) * len(words))]
     )
     (a,) = tokenizer.encode(["a"])[0]
-    assert item.tokens.tolist() == [a if word == "a" else tokenizer.special.unk for word in words]
+    assert item.inputs.tolist() == [a if word == "a" else tokenizer.special.unk for word in words]
     assert item.labels.tolist() == [1] * len(words)
 
 
@@ -523,12 +525,12 @@ class TestLoss:
         for parts in (1, 2, 4):
             task = in_double(make_task(build, name, architecture, label_smoothing=label_smoothing))
             items = task.encode(EXAMPLES[:8])
-            num_scored = sum(int((item.labels != IGNORE).sum()) for item in items)
-            batches = [collate(items[i::parts], normalizer=num_scored) for i in range(parts)]
+            num_scored = sum(int((item.labels != IGNORE_INDEX).sum()) for item in items)
+            batches = [collate(items[i::parts], num_labels_in_step=num_scored) for i in range(parts)]
             recorders[parts] = fit(task, loader(*batches), accumulate=parts)
 
         task = in_double(make_task(build, name, architecture, label_smoothing=label_smoothing))
-        criterion = nn.CrossEntropyLoss(label_smoothing=label_smoothing, ignore_index=IGNORE, reduction="sum")
+        criterion = nn.CrossEntropyLoss(label_smoothing=label_smoothing, ignore_index=IGNORE_INDEX, reduction="sum")
         losses = [criterion(logits_of(task, item), torch.from_numpy(item.labels)) for item in items]
         loss = torch.stack(losses).sum() / num_scored
         loss.backward()
@@ -555,11 +557,11 @@ class TestLoss:
         """A row that is padding alone, or has no label: beside others, or in a batch of such rows."""
         some = make_task(build, name, architecture).encode(TRAINED[:2])
         nothing = np.array([], dtype=np.int64)
-        ignored = np.full_like(some[0].labels, IGNORE)
+        ignored = np.full_like(some[0].labels, IGNORE_INDEX)
         source = None if some[0].source is None else nothing
         unscored = [
-            Encoded(nothing, ignored, source, example=Example("")),
-            Encoded(some[0].tokens, ignored, some[0].source, example=TRAINED[0]),
+            EncodedExample(nothing, ignored, source, example=Example("")),
+            EncodedExample(some[0].inputs, ignored, some[0].source, example=TRAINED[0]),
         ]
         losses = []
         for items in (unscored, [*unscored, *some], some):
@@ -572,7 +574,9 @@ class TestLoss:
     def test_of_a_validation_too(self, build: Build, name: str, architecture: str) -> None:
         task = make_task(build, name, architecture)
         some = task.encode(TRAINED[:2])
-        unscored = Encoded(some[0].tokens, np.full_like(some[0].labels, IGNORE), some[0].source, example=TRAINED[0])
+        unscored = EncodedExample(
+            some[0].inputs, np.full_like(some[0].labels, IGNORE_INDEX), some[0].source, example=TRAINED[0]
+        )
         batches = [[unscored, unscored], [unscored, *some]]
         mixed, plain = (validate(task, loader(*map(collate, items)))["val/loss"] for items in (batches, [some]))
         assert mixed == pytest.approx(plain, rel=1e-6)
@@ -585,7 +589,7 @@ class TestLoss:
         """0.3 times the mean of (log sum of exp(logit))^2 over the scored labels."""
         task = in_double(make_task(build, name, architecture, z_loss=0.3))
         items = task.encode(EXAMPLES[:4])
-        places = [torch.from_numpy(item.labels) != IGNORE for item in items]
+        places = [torch.from_numpy(item.labels) != IGNORE_INDEX for item in items]
         logits = [logits_of(task, item)[place] for item, place in zip(items, places, strict=True)]
         penalty = torch.cat(logits).logsumexp(-1).square().mean().item()
         plain = fit(in_double(make_task(build, name, architecture)), loader(collate(items))).loss
@@ -610,15 +614,15 @@ class TestLoss:
 @pytest.mark.parametrize("prefix", [3, 20, 30])
 def test_a_line_that_is_too_long_keeps_what_a_prefix_decoder_is_scored_on(build: Build, prefix: int) -> None:
     """The beginning of its prefix goes, but for the first token; then the end of the continuation."""
-    task = make_task(build, "language_modeling", "prefix_decoder", max_length=16, max_new_tokens=6, truncates=True)
-    tokens, labels = np.arange(40), np.append(np.full(prefix, IGNORE), np.arange(prefix + 1, 41))
-    cut = task.truncate(Encoded(tokens, labels, prefix=prefix))
-    assert len(cut.tokens) == len(cut.labels) == 16
-    assert cut.tokens[0] == 0
+    task = make_task(build, "language_modeling", "prefix_lm", max_length=16, max_new_tokens=6, truncates=True)
+    tokens, labels = np.arange(40), np.append(np.full(prefix, IGNORE_INDEX), np.arange(prefix + 1, 41))
+    cut = task.truncate(EncodedExample(tokens, labels, prefix=prefix))
+    assert len(cut.inputs) == len(cut.labels) == 16
+    assert cut.inputs[0] == 0
     assert cut.prefix == min(prefix, 9)  # 16 less 6 new tokens, one of them before the first that is scored
-    assert (cut.labels[: cut.prefix] == IGNORE).all()
+    assert (cut.labels[: cut.prefix] == IGNORE_INDEX).all()
     assert cut.labels[cut.prefix :].tolist() == list(range(prefix + 1, prefix + 1 + 16 - cut.prefix))
-    assert cut.tokens[cut.prefix] == prefix
+    assert cut.inputs[cut.prefix] == prefix
 
 
 def plain_metrics(task: Task) -> dict[str, float]:
@@ -629,7 +633,7 @@ def plain_metrics(task: Task) -> dict[str, float]:
         for example, item in zip(EXAMPLES, task.encode(EXAMPLES), strict=True):
             right = []
             for i, (row, label) in enumerate(zip(logits_of(task, item).double(), item.labels.tolist(), strict=True)):
-                if label == IGNORE:
+                if label == IGNORE_INDEX:
                     continue
                 nats.append(math.log(sum(math.exp(x) for x in row.tolist())) - float(row[label]))
                 right.append(int(row.argmax()) == label)
@@ -806,7 +810,7 @@ class TestPredictions:
     @cells([("language_modeling", "full"), ("language_modeling", "decoder_only")])
     def test_of_a_stream_begin_anywhere(self, build: Build, name: str, architecture: str) -> None:
         """Windows of a long text have no <bos>, so a prompt has none either; without a prompt it is all there is."""
-        task: Any = make_task(build, name, architecture, corpus=CorpusFacts(is_stream=True))
+        task: Any = make_task(build, name, architecture, corpus=CorpusInfo(is_stream=True))
         given: list[list[int]] = []
         task.decode = lambda ids: given.extend(ids) or [""] * len(ids)
         predict(task, ["abc", ""])
@@ -852,31 +856,31 @@ class TestTooLong:
         short, long = (self.example(text) for text in ("ab", "abcdabcdabcd"))
         task = make_task(build, name, architecture, max_length=8, max_new_tokens=3, truncates=True)
         items = task.encode([short, long])
-        fitted = task.fit(items)
+        fitted = task.enforce_max_length(items)
         assert fitted[0] is items[0]
         assert items[1].longest > 8
         assert fitted[1].longest == 8
         if name != "classification":
-            assert len(fitted[1].labels) == len(fitted[1].tokens)
+            assert len(fitted[1].labels) == len(fitted[1].inputs)
         assert fitted[1].num_scored > 0
         assert all(torch.isfinite(logits_of(task, item)).all() for item in fitted)
-        if task.answers_a_part:
+        if task.truncates_input:
             assert len(predict(task, [short.text, long.text])) == 2
         task.truncates = False
         with pytest.raises(ValueError, match=r"'abcdabcdabcd': \d+ tokens, but shape\.max_length=8; raise it"):
-            task.fit(items)
+            task.enforce_max_length(items)
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_classification_reads_the_beginning(self, build: Build, architecture: str) -> None:
         task = make_task(build, "classification", architecture, max_length=8, truncates=True)
-        (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
+        (item,) = task.enforce_max_length(task.encode([self.example("abcdabcdabcd")]))
         kept = [BOS, *CHARACTERS.encode(["abcdab"])[0], EOS]
         if architecture == "full":
             assert item.source is not None
             assert item.source.tolist() == kept
-            assert item.tokens.tolist() == [BOS, *kept[:-1]]
+            assert item.inputs.tolist() == [BOS, *kept[:-1]]
         else:
-            assert item.tokens.tolist() == kept
+            assert item.inputs.tolist() == kept
         long, cut = predict(task, ["abcdabcdabcd", "abcdab"])
         assert long.label == cut.label
         assert long.probabilities == pytest.approx(cut.probabilities, rel=1e-6)  # two rows of a product round apart
@@ -887,9 +891,9 @@ class TestTooLong:
         a, b = (CHARACTERS.encode([text])[0] for text in ("abcdabcdabcd", "st"))
         kept = [BOS, *a[:6], EOS] if architecture == "full" else [BOS, *a[:3], SEP]
         task: Any = make_task(build, "translation", architecture, max_length=8, max_new_tokens=3, truncates=True)
-        (item,) = task.fit(task.encode([Example("abcdabcdabcd", target="st")]))
-        assert (item.source if architecture == "full" else item.tokens[: len(kept)]).tolist() == kept
-        assert [label for label in item.labels.tolist() if label != IGNORE] == [*b, EOS]
+        (item,) = task.enforce_max_length(task.encode([Example("abcdabcdabcd", target="st")]))
+        assert (item.source if architecture == "full" else item.inputs[: len(kept)]).tolist() == kept
+        assert [label for label in item.labels.tolist() if label != IGNORE_INDEX] == [*b, EOS]
         seen: list[list[int]] = []
         task.decode = lambda ids, rows=None: seen.extend(ids) or [""] * len(ids)
         predict(task, ["abcdabcdabcd"])
@@ -921,8 +925,8 @@ class TestTooLong:
         (ids,) = tokenizer.encode(["abcdabcdabcd"])
         for name, architecture in (("classification", "encoder_only"), ("translation", "full")):
             task = make_task(build, name, architecture, tokenizer=tokenizer, max_length=6, truncates=True)
-            (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
-            read = item.tokens if item.source is None else item.source
+            (item,) = task.enforce_max_length(task.encode([self.example("abcdabcdabcd")]))
+            read = item.inputs if item.source is None else item.source
             special = tokenizer.special
             room = 6 - len(special.begin) - len(special.end)
             assert read.tolist() == [*special.begin, *ids[:room], *special.end]
@@ -930,7 +934,7 @@ class TestTooLong:
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_predict_cuts_a_source_as_the_training_does(self, build: Build, layout: str) -> None:
         task: Any = make_task(build, "translation", "full", tokenizer=LAYOUTS[layout], max_length=6, truncates=True)
-        (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
+        (item,) = task.enforce_max_length(task.encode([self.example("abcdabcdabcd")]))
         seen: list[list[int]] = []
         task.decode = lambda ids, rows=None: seen.extend(ids) or [""] * len(ids)
         predict(task, ["abcdabcdabcd"])
@@ -987,8 +991,8 @@ def train_rank(module: TrainingModule, rank: int, port: str, outcomes: SimpleQue
     try:
         fit(module, make_data(task), max_steps=4, **place)
         assert module.trainer.precision == "16-mixed"
-        outcomes.put((rank, f"{module.not_finite.skipped} skipped"))
-    except NotFinite as error:
+        outcomes.put((rank, f"{module.on_nonfinite.skipped} skipped"))
+    except NonFiniteError as error:
         outcomes.put((rank, f"not finite at update {error.update}"))
     except BaseException as error:
         outcomes.put((rank, repr(error)))
@@ -1023,9 +1027,9 @@ class TestTrainer:
         callbacks: list[L.Callback] = [cost_log]
         options = {"logger": logger, "callbacks": callbacks, "log_every_n_steps": 3}
         fit(task, loader(*batches), accumulate=accumulate, max_steps=3, **options)
-        slots = sum(batch.tokens.numel() + batch.source.numel() for batch in batches if batch.source is not None)
+        slots = sum(batch.inputs.numel() + batch.source.numel() for batch in batches if batch.source is not None)
         real = sum(
-            len(item.tokens) + len(item.source)
+            len(item.inputs) + len(item.source)
             for i in range(3 * accumulate)
             for item in items[i : i + 3]
             if item.source is not None
@@ -1035,15 +1039,15 @@ class TestTrainer:
         assert sum(rows * (length + source) * n for (rows, length, source), n in cost_log.shapes.items()) == slots
         assert cost_log.shapes.total() == 3 * accumulate
         (row,) = logger.rows
-        assert row["train/real_tokens"] == pytest.approx(real / slots)
-        assert row["train/tokens_per_s"] == pytest.approx(real / cost_log.seconds)
+        assert row["train/non_padding_fraction"] == pytest.approx(real / slots)
+        assert row["train/tokens_per_second"] == pytest.approx(real / cost_log.seconds)
         assert row["tokens"] == real
         counted = sum(
             n * sum(forward_flops(cost_log.cost.network, shape).values()) for shape, n in cost_log.shapes.items()
         )
         outputs = 2 * 32 * CHARACTERS.vocab_size  # operations of one answer
         assert row["train_flops"] == 3 * (counted - cost_log.unanswered * outputs) + 3 * cost_log.flops_of_step
-        assert 0 < cost_log.seconds < row["time_s"] < cost_log.wall_time
+        assert 0 < cost_log.seconds < row["elapsed_s"] < cost_log.wall_time
 
     def test_the_cost_log_logs_the_norm_of_the_gradient_before_it_is_clipped(self, build: Build) -> None:
         task, logger = make_task(build, "translation", "full"), Memory()
@@ -1056,7 +1060,7 @@ class TestTrainer:
         recorder = fit(task, make_data(task), **options)
         expected = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in recorder.gradients.values()))
         (row,) = logger.rows
-        assert row["train/gradient_norm"] == pytest.approx(expected, rel=1e-5)
+        assert row["train/grad_norm"] == pytest.approx(expected, rel=1e-5)
         assert row["train/loss"] == pytest.approx(recorder.loss)
 
     def test_a_limit_of_zero_clips_nothing(self, build: Build) -> None:
@@ -1076,15 +1080,15 @@ class TestTrainer:
     def test_a_checkpoint_says_what_it_is(self, build: Build, tmp_path: Path) -> None:
         tokenizer = LAYOUTS["bart"]
         task = make_task(build, "classification", "full", tokenizer=tokenizer)
-        trainer = make_trainer(max_steps=1, callbacks=[CheckpointFacts({"a": {"b": 1}}, task)], limit_val_batches=0)
+        trainer = make_trainer(max_steps=1, callbacks=[CheckpointMetadata({"a": {"b": 1}}, task)], limit_val_batches=0)
         trainer.fit(make_module(task), make_data(task))
         trainer.save_checkpoint(tmp_path / "it.ckpt")
         checkpoint = torch.load(tmp_path / "it.ckpt", weights_only=True)
-        facts = checkpoint["triptych"]
-        assert Tokenizer.from_json(facts["tokenizer"]).sha256 == tokenizer.sha256
-        assert SpecialTokens.from_plain(facts["special_tokens"]) == tokenizer.special != SpecialTokens()
-        assert facts["config"] == {"a": {"b": 1}}
-        assert CorpusFacts.from_plain(facts["corpus"]) == FACTS
+        info = checkpoint["triptych"]
+        assert Tokenizer.from_json(info["tokenizer"]).sha256 == tokenizer.sha256
+        assert SpecialTokens.from_dict(info["special_tokens"]) == tokenizer.special != SpecialTokens()
+        assert info["config"] == {"a": {"b": 1}}
+        assert CorpusInfo.from_dict(info["corpus"]) == FACTS
         again = make_task(build, "classification", "full", seed=1)
         make_module(again).load_state_dict(checkpoint["state_dict"])
         assert all(map(torch.equal, again.network.parameters(), task.network.parameters()))
@@ -1110,7 +1114,7 @@ class TestTrainer:
     ) -> None:
         task = make_task(build, "classification", "full")
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-        fit(task, make_data(task), max_steps=2, callbacks=[Progress(refresh_rate=1)], enable_progress_bar=True)
+        fit(task, make_data(task), max_steps=2, callbacks=[ProgressBar(refresh_rate=1)], enable_progress_bar=True)
         shown = capsys.readouterr().out
         assert "Training" in shown
         assert "Epoch" not in shown
@@ -1121,13 +1125,13 @@ class TestTrainer:
     ) -> None:
         """A minute without one is over at each update here."""
         task = make_task(build, "classification", "full")
-        monkeypatch.setattr(progress, "SILENT_S", 0.0)
+        monkeypatch.setattr(progress_bar, "SILENT_S", 0.0)
         with caplog.at_level(logging.INFO, "triptych"):
             fit(
                 task,
                 make_data(task),
                 max_steps=3,
-                callbacks=[Progress()],
+                callbacks=[ProgressBar()],
                 enable_progress_bar=True,
                 log_every_n_steps=1,
             )

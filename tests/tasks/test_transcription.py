@@ -12,22 +12,33 @@ import torch
 from command_line import complete
 from predicting import evaluating, in_double, predict
 from triptych.assembly.encode_splits import encode_evaluation, encode_training
-from triptych.assembly.network import make_task as task_of
+from triptych.assembly.make_task import make_task as task_of
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config.run_settings import RunSettings
-from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate, log_mel
-from triptych.data.batches.batch import nothing
-from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
+from triptych.data import (
+    Audio,
+    CorpusInfo,
+    EncodedExample,
+    Example,
+    ToneDigits,
+    WordLevel,
+    collate,
+    log_mel_spectrogram,
+)
+from triptych.data.batches.batch import empty_batch
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixLM
 from triptych.models.generation import BeamSearch
 from triptych.nn import FrameEmbedding, Targets
 from triptych.tasks import TaskContext, Transcription
 from triptych.training import TrainingModule
 
 Build = Callable[..., Any]
-ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_decoder")
+ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_lm")
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 DIGITS = ToneDigits(min_digits=1, max_digits=3, noise=0.3, num_train=12, num_validation=2, num_test=4, seed=1)
-TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train([" ".join("0123456789")])
+TOKENIZER = WordLevel(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
+    [" ".join("0123456789")]
+)
 
 
 def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beams: int = 1, **options: Any) -> Any:
@@ -35,7 +46,7 @@ def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beam
     text = build(architecture, vocab_size=TOKENIZER.vocab_size, max_length=max_length, d_model=width, position="rotary")
     frames = FrameEmbedding(rate=8000, num_mels=16, d_model=width, **options)
     stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
-    kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_decoder": PrefixDecoder}
+    kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_lm": PrefixLM}
     if architecture == "encoder_only":
         network: Any = EncoderOnly(embedding=frames, head=text.head, **stacks)
     else:
@@ -43,7 +54,7 @@ def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beam
     context = TaskContext(
         network=network,
         tokenizer=TOKENIZER,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=0,
         max_length=max_length,
         truncates=True,
@@ -53,7 +64,7 @@ def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beam
     )
 
 
-def learn(task: Any, items: Sequence[Encoded]) -> float:
+def learn(task: Any, items: Sequence[EncodedExample]) -> float:
     """Trains on the same batch until it is known."""
     batch, optimizer = collate(items), torch.optim.AdamW(task.network.parameters(), lr=4e-3)
     loss = torch.tensor(torch.inf)
@@ -79,7 +90,7 @@ def test_what_is_said_is_written(architecture: str, build: Build) -> None:
     task = make_task(build, architecture)
     examples = DIGITS.splits().train[:5]
     assert learn(task, task.encode(examples)) < 0.1
-    sounds = [task.asked(example) for example in examples]
+    sounds = [task.model_input(example) for example in examples]
     assert predict(task, sounds) == [example.target for example in examples]
     assert predict(task, sounds[3:4]) == [examples[3].target]
     task.search = BeamSearch(3, 1.0, early_stopping=False)
@@ -89,10 +100,10 @@ def test_what_is_said_is_written(architecture: str, build: Build) -> None:
 def test_the_loss_is_that_of_all_paths(build: Build) -> None:
     """In float64, by enumeration."""
     task = evaluating(in_double(make_task(build, "encoder_only", stem="stacked", stride=8)))
-    example = Example("short", target="4 4", sound=Sound.of(np.sin(np.arange(3200)), 8000))
+    example = Example("short", target="4 4", audio=Audio.of(np.sin(np.arange(3200)), 8000))
     [item] = task.encode([example])
     batch = collate([item])
-    batch.tokens = batch.tokens.double()
+    batch.inputs = batch.inputs.double()
     log_p = task.forward(batch)[0].log_softmax(-1).detach().numpy()
     assert len(log_p) == 5
     target, blank = item.labels.tolist(), TOKENIZER.special.pad
@@ -115,7 +126,7 @@ def test_a_batch_is_the_sum_of_its_sounds(architecture: str, build: Build) -> No
 @every_architecture
 def test_a_process_without_sounds_adds_nothing(architecture: str, build: Build) -> None:
     task = make_task(build, architecture)
-    loss = task.training_loss(nothing(task.encode(DIGITS.splits().train[:1])[0], 7))
+    loss = task.training_loss(empty_batch(task.encode(DIGITS.splits().train[:1])[0], 7))
     loss.backward()
     assert float(loss) == 0
     assert all((p.grad is not None and not p.grad.any()) for p in task.network.parameters())
@@ -128,46 +139,46 @@ def test_layouts(architecture: str, build: Build) -> None:
     [item] = task.encode([example])
     ids, frames = TOKENIZER.encode([example.target or ""])[0], task.audio.features(example)
     if architecture == "encoder_only":
-        np.testing.assert_array_equal(item.tokens, frames)
+        np.testing.assert_array_equal(item.inputs, frames)
         assert (item.labels.tolist(), item.source) == (ids, None)
     else:
         np.testing.assert_array_equal(item.source, frames)
         start = special.start if architecture == "full" else special.bos
-        assert (item.tokens.tolist(), item.labels.tolist()) == ([start, *ids], [*ids, special.eos])
+        assert (item.inputs.tolist(), item.labels.tolist()) == ([start, *ids], [*ids, special.eos])
     assert task.reference(example) == example.target
 
 
 class TestMistakes:
     def test_silence_and_what_is_missing(self, build: Build) -> None:
-        task, sound = make_task(build, "full"), DIGITS.splits().train[0].sound
+        task, sound = make_task(build, "full"), DIGITS.splits().train[0].audio
         for example, message in (
-            (Example("a", target="1", sound=Sound.of(np.zeros(4000), 8000)), "'a': silence"),
+            (Example("a", target="1", audio=Audio.of(np.zeros(4000), 8000)), "'a': silence"),
             (Example("a", target="1"), "'a': there is no sound"),
-            (Example("a", sound=sound), "'a': there is no target"),
-            (Example("a", target="1", sound=Sound.of([0.0, 0.5], 8000)), "'a': 2 samples; expected more than 100"),
+            (Example("a", audio=sound), "'a': there is no target"),
+            (Example("a", target="1", audio=Audio.of([0.0, 0.5], 8000)), "'a': 2 samples; expected more than 100"),
         ):
             with pytest.raises(ValueError, match=message):
                 task.encode([example])
 
     def test_a_text_that_no_path_has(self, build: Build) -> None:
         task = make_task(build, "encoder_only", stride=4)
-        short = Sound.of(np.sin(np.arange(800)), 8000)  # 10 frames
+        short = Audio.of(np.sin(np.arange(800)), 8000)  # 10 frames
         with pytest.raises(ValueError, match="'a': 3 positions for a text that needs 5"):
-            task.encode([Example("a", target="1 1 1", sound=short)])
-        assert task.encode([Example("a", target="1 2 1", sound=short)])
+            task.encode([Example("a", target="1 1 1", audio=short)])
+        assert task.encode([Example("a", target="1 2 1", audio=short)])
 
     def test_a_text_that_is_too_long_for_what_is_left_of_its_sound(self, build: Build) -> None:
         task = make_task(build, "encoder_only", max_length=3)
-        (item,) = task.encode([Example("s", target="1 1 2", sound=Sound.of(np.sin(np.arange(4000)), 8000))])
+        (item,) = task.encode([Example("s", target="1 1 2", audio=Audio.of(np.sin(np.arange(4000)), 8000))])
         with pytest.raises(ValueError, match=r"3 positions for a text that needs 4 \(batch.too_long=drop leaves it"):
             task.truncate_audio(item)
         kept = make_task(build, "encoder_only", max_length=4).truncate_audio(item)
-        assert task.audio.embedding.count(len(kept.tokens)) == 4
+        assert task.audio.embedding.count(len(kept.inputs)) == 4
 
     def test_a_sound_of_another_rate_is_resampled(self, build: Build) -> None:
         task = make_task(build, "full")
-        fast = Sound.of(np.sin(np.arange(16000) / 3), 16000)
-        assert task.audio.features(Example("a", sound=fast)).shape == (100, 16)
+        fast = Audio.of(np.sin(np.arange(16000) / 3), 16000)
+        assert task.audio.features(Example("a", audio=fast)).shape == (100, 16)
 
 
 @pytest.mark.parametrize("kind", ["classification", "transcription"])
@@ -179,15 +190,17 @@ def test_a_sound_with_too_many_positions(
     """One digit has 6 to 14 steps of 20 ms, and a position each step."""
     config = chosen(
         f"experiment=tones/{kind}", f"model={architecture}", f"batch.too_long={too_long}", "shape.max_length=10",
-        "batch.size=4", "data.num_train=20", "data.num_validation=9", "data.num_test=1",
+        "batch.global_size=4", "data.num_train=20", "data.num_validation=9", "data.num_test=1",
         "data.min_digits=1", "data.max_digits=1",
     )  # fmt: skip
-    _, splits, facts = read_corpus(config, "tones")
+    _, splits, info = read_corpus(config, "tones")
     tokenizer = train_tokenizer(config, splits)
-    complete(config, tokenizer, facts)
-    task = task_of(RunSettings.of(config), tokenizer, facts)
+    complete(config, tokenizer, info)
+    task = task_of(RunSettings.of(config), tokenizer, info)
     if too_long == "error":
-        with pytest.raises(ValueError, match=r"train \d+.*: a sound of 1\d positions .*but shape.max_length=10"):
+        with pytest.raises(
+            ValueError, match=r"train \d+.*: an audio clip of 1\d positions is longer than shape.max_length=10"
+        ):
             encode_training(RunSettings.of(config).encoding, task, splits.train)
         return
     train = encode_training(RunSettings.of(config).encoding, task, splits.train)
@@ -200,7 +213,7 @@ def test_a_sound_with_too_many_positions(
     for split in (train, validation):
         for i in range(len(split.sizes)):
             item = split[i]
-            heard = item.tokens if item.source is None else item.source
+            heard = item.inputs if item.source is None else item.source
             assert heard.shape[1] == 32
             whole = task.audio.features(item.example)
             np.testing.assert_array_equal(heard, whole[: 10 * frames.stride])
@@ -218,36 +231,36 @@ def test_the_head_is_asked_as_often_as_is_counted(architecture: str, build: Buil
     task.training_loss(batch).backward()
     hook.remove()
     slots = len(batch.labels) * (
-        task.audio.embedding.count(batch.tokens.shape[1]) if architecture == "encoder_only" else 0
+        task.audio.embedding.count(batch.inputs.shape[1]) if architecture == "encoder_only" else 0
     )
     expected = slots or batch.labels.numel()
-    assert expected - task.num_unanswered(batch) == (sum(asked) if asked else len(batch.scored))
-    assert (task.num_unanswered(batch) == 0) == (architecture == "encoder_only")
+    assert expected - task.num_unprojected(batch) == (sum(asked) if asked else len(batch.scored))
+    assert (task.num_unprojected(batch) == 0) == (architecture == "encoder_only")
 
 
 class TestSpeakers:
     @staticmethod
-    def sounds() -> list[Sound]:
+    def sounds() -> list[Audio]:
         """Two speakers, the second of which is louder, by a microphone of his own."""
         generator = np.random.default_rng(0)
         made = []
         for i in range(6):
             samples = 0.05 * generator.standard_normal(3000 + 200 * i) * (1 + np.sin(np.arange(3000 + 200 * i) / 400))
-            made.append(replace(Sound.of(samples * (4 if i % 2 else 1), 8000), speaker="ab"[i % 2]))
+            made.append(replace(Audio.of(samples * (4 if i % 2 else 1), 8000), speaker="ab"[i % 2]))
         return made
 
     def test_the_mean_frame_of_a_speaker_is_taken_from_all_that_he_says(self, build: Build) -> None:
         task, sounds = make_task(build, "encoder_only"), self.sounds()
-        plain = [task.audio.features(Example("s", sound=sound)) for sound in sounds]
+        plain = [task.audio.features(Example("s", audio=sound)) for sound in sounds]
         task.audio.has_speakers = True
         task.audio.update_speaker_means(sounds)
         for speaker in (0, 1):
             frames = np.concatenate(plain[speaker::2])
             for sound, whole in zip(sounds[speaker::2], plain[speaker::2], strict=True):
-                heard = task.audio.features(Example("s", sound=sound))
+                heard = task.audio.features(Example("s", audio=sound))
                 np.testing.assert_allclose(heard, whole - frames.astype(np.float64).mean(0), atol=1e-5)
         stranger = replace(sounds[0], speaker="")
-        np.testing.assert_allclose(task.audio.features(Example("s", sound=stranger)).mean(0), 0, atol=1e-5)
+        np.testing.assert_allclose(task.audio.features(Example("s", audio=stranger)).mean(0), 0, atol=1e-5)
 
     def test_the_mean_of_hours_is_exact(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
         task = make_task(build, "encoder_only")
@@ -272,7 +285,7 @@ class TestSpeakers:
         task.audio.update_speaker_means([sound])
         assert task.audio.speaker_means == {}
         np.testing.assert_array_equal(
-            task.audio.features(Example("s", sound=sound)), log_mel(sound.samples, rate=8000, num_mels=16)
+            task.audio.features(Example("s", audio=sound)), log_mel_spectrogram(sound.samples, rate=8000, num_mels=16)
         )
 
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torchmetrics.functional.text.rouge import rouge_score
 
 from triptych.config import ConfigError
-from triptych.data import Characters, CorpusFacts, Example
+from triptych.data import Characters, CorpusInfo, Example
 from triptych.evaluate import set_tokenizers
 from triptych.tasks import Chat, Task, TaskContext, TextToText, Transcription, Translation
 from triptych.tasks import corpus_score as scores
@@ -46,7 +46,7 @@ def make_task(build: Callable[..., Any], kind: type[Task], **options: Any) -> An
     context = TaskContext(
         network=build("decoder_only", vocab_size=tokenizer.vocab_size, num_outputs=tokenizer.vocab_size),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(),
+        corpus=CorpusInfo(),
         seed=0,
         max_length=6,
     )
@@ -93,7 +93,7 @@ def test_rouge_is_googles_of_words_in_letters_that_it_knows(
     build: Callable[..., Any], tokenizer: str, kind: type[Task]
 ) -> None:
     """Each word, or character, is written as a word of a to z of its own; then Google's ROUGE knows it."""
-    options = {"template": None} if kind is Chat else {}
+    options = {"chat_template": None} if kind is Chat else {}
     task = make_task(build, kind, rouge_tokenizer="google", **options)
     set_tokenizers(task, None, tokenizer)
     names: dict[str, str] = {}

@@ -29,7 +29,7 @@ def finish(chosen: Callable[..., DictConfig], tmp_path: Path) -> Callable[..., t
         result = train(chosen(*tiny.dates("classification_encoder_only"), *tiny.TINY, *steps,
                               f"run_dir={tmp_path / name}", *overrides))  # fmt: skip
         assert result is not None
-        return result.record["updates"], load_file(tmp_path / name / "weights.safetensors")
+        return result.record["steps"], load_file(tmp_path / name / "weights.safetensors")
 
     return run
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
 from predicting import predict
-from triptych.data import Batch, Characters, CorpusFacts, Example, collate
+from triptych.data import Batch, Characters, CorpusInfo, Example, collate
 from triptych.tasks import Predictions, TaskContext, TestPrediction, Translation
 from triptych.training import TrainingModule
 
@@ -27,7 +27,7 @@ QUIET: dict[str, Any] = {
 @pytest.fixture
 def task(build: Callable[..., Any]) -> Translation:
     network = build("full", vocab_size=TOKENIZER.vocab_size, max_length=12)
-    context = TaskContext(network=network, tokenizer=TOKENIZER, corpus=CorpusFacts(), seed=0, max_length=12)
+    context = TaskContext(network=network, tokenizer=TOKENIZER, corpus=CorpusInfo(), seed=0, max_length=12)
     return Translation(
         context, label_smoothing=0.0, max_new_tokens=3, num_beams=1, length_penalty=1.0, early_stopping=False,
         bleu_tokenizer="13a",

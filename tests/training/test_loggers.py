@@ -83,9 +83,9 @@ def test_wandb_has_the_rows_of_the_table(records: list[dict[str, Any]], table: l
 
 def test_wandb_can_draw_against_what_was_spent(records: list[dict[str, Any]], table: list[dict[str, float]]) -> None:
     metrics = of_kind(records, "metric")
-    assert {"trainer/global_step", "tokens", "train_flops", "time_s"} <= {metric.get("name") for metric in metrics}
+    assert {"trainer/global_step", "tokens", "train_flops", "elapsed_s"} <= {metric.get("name") for metric in metrics}
     assert {metric["step_metric"] for metric in metrics if metric.get("glob_name") == "*"} == {"trainer/global_step"}
-    assert all({"tokens", "train_flops", "time_s"} <= row.keys() for row in table)
+    assert all({"tokens", "train_flops", "elapsed_s"} <= row.keys() for row in table)
 
 
 def test_wandb_knows_what_the_run_is(killed: Path, records: list[dict[str, Any]]) -> None:
@@ -136,7 +136,7 @@ def test_wandb_has_pictures_of_the_attention(killed: Path, records: list[dict[st
     kinds = ("encoder rollout", "encoder heads", "decoder rollout", "decoder heads", "alignment", "cross heads")
     assert set(pictures) == set(kinds)
     for kind, weights in (("encoder heads", sample["encoder"]), ("decoder heads", sample["decoder"])):
-        of_heads = np.array(weights["thousandths"])[0] / 1000  # of the one layer
+        of_heads = np.array(weights["weights_x1000"])[0] / 1000  # of the one layer
         assert [trace["z"] for trace in pictures[kind]["data"]] == of_heads.tolist()
     assert "var(" not in json.dumps(pictures)  # W&B knows no colours by name
 
@@ -161,7 +161,7 @@ def test_the_dashboard_is_code_that_builds_its_views(killed: Path) -> None:
     workspace = code["workspace"]("me")._to_model().spec.model_dump(by_alias=True, exclude_none=True)["section"]
     sections = {section["name"]: section["panels"] for section in workspace["panelBankConfig"]["sections"]}
     of_curves = [panel["config"] for panel in sections["Classification on dates: curves"]]
-    axes = ("trainer/global_step", "tokens", "train_flops", "time_s")
+    axes = ("trainer/global_step", "tokens", "train_flops", "elapsed_s")
     drawn = {(panel["xAxis"], *panel["metrics"]) for panel in of_curves}
     assert drawn == {(axis, y) for axis in axes for y in ("train/loss", "val/loss", "val/accuracy")}
     points = [panel["config"] for panel in sections["Classification on dates: quality"]]

@@ -15,7 +15,7 @@ from torch.optim import lr_scheduler
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.assembly.network import without_values
+from triptych.assembly.make_task import without_values
 from triptych.training.optimizers import (
     SGD,
     Adafactor,
@@ -63,9 +63,9 @@ class TestSchedules:
         [
             Constant(warmup_steps=WARMUP),
             InverseSquareRoot(warmup_steps=WARMUP),
-            Cosine(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST),
-            Linear(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST),
-            WarmupStableDecay(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST, decay_steps=10),
+            Cosine(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST),
+            Linear(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST),
+            WarmupStableDecay(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST, decay_steps=10),
         ],
         ids=lambda schedule: type(schedule).__name__,
     )
@@ -87,7 +87,7 @@ class TestSchedules:
         expected = torch_factors(
             lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps - 1, eta_min=LEAST), steps
         )
-        schedule = Cosine(warmup_steps=warmup_steps, max_steps=STEPS, min_factor=LEAST)
+        schedule = Cosine(warmup_steps=warmup_steps, max_steps=STEPS, min_lr_factor=LEAST)
         assert factors(schedule)[warmup_steps:] == pytest.approx(expected)
 
     @pytest.mark.parametrize("warmup_steps", [0, WARMUP])
@@ -97,7 +97,7 @@ class TestSchedules:
             lambda optimizer: lr_scheduler.LinearLR(optimizer, start_factor=1, end_factor=LEAST, total_iters=steps - 1),
             steps,
         )
-        schedule = Linear(warmup_steps=warmup_steps, max_steps=STEPS, min_factor=LEAST)
+        schedule = Linear(warmup_steps=warmup_steps, max_steps=STEPS, min_lr_factor=LEAST)
         assert factors(schedule)[warmup_steps:] == pytest.approx(expected)
 
     @given(warmup_steps=st.integers(1, 50), d_model=st.integers(1, 1024))
@@ -116,7 +116,7 @@ class TestSchedules:
 
     def test_warmup_stable_decay(self) -> None:
         """Each of the last ten updates is a tenth of the way further down."""
-        schedule = WarmupStableDecay(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST, decay_steps=10)
+        schedule = WarmupStableDecay(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST, decay_steps=10)
         assert factors(schedule)[WARMUP:-10] == [1] * (STEPS - WARMUP - 10)
         decay = [1 - (1 - LEAST) * i / 10 for i in range(1, 11)]
         assert factors(schedule)[-10:] == pytest.approx(decay)
@@ -124,9 +124,9 @@ class TestSchedules:
     @pytest.mark.parametrize(
         "schedule",
         [
-            Cosine(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST),
-            Linear(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST),
-            WarmupStableDecay(warmup_steps=WARMUP, max_steps=STEPS, min_factor=LEAST, decay_steps=10),
+            Cosine(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST),
+            Linear(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST),
+            WarmupStableDecay(warmup_steps=WARMUP, max_steps=STEPS, min_lr_factor=LEAST, decay_steps=10),
         ],
         ids=lambda schedule: type(schedule).__name__,
     )
@@ -136,7 +136,7 @@ class TestSchedules:
 
     @pytest.mark.parametrize("max_steps", [1, 2, WARMUP])
     def test_a_run_of_warm_up_alone(self, max_steps: int) -> None:
-        schedule = Cosine(warmup_steps=WARMUP, max_steps=max_steps, min_factor=0.0)
+        schedule = Cosine(warmup_steps=WARMUP, max_steps=max_steps, min_lr_factor=0.0)
         assert factors(schedule, max_steps) == [(step + 1) / WARMUP for step in range(max_steps)]
 
     def test_refuses_a_negative_warm_up(self) -> None:
@@ -151,17 +151,17 @@ def names(model: nn.Module, parameters: Any) -> set[str]:
 
 class TestDecayGroups:
     @every_architecture
-    @pytest.mark.parametrize("tie_output", [False, True])
-    @pytest.mark.parametrize("position", ["learned", "relative", "rotary"])
-    @pytest.mark.parametrize("norm", ["layer", "rms"])
+    @pytest.mark.parametrize("tie_word_embeddings", [False, True])
+    @pytest.mark.parametrize("position", ["learned", "relative_bias", "rotary"])
+    @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
     def test_matrices_decay_and_nothing_else(
-        self, build: Callable[..., Any], architecture: str, tie_output: bool, position: str, norm: str
+        self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool, position: str, norm: str
     ) -> None:
         """By name: projections of attention and feed-forward, and the head's unless it is the token table."""
-        model = build(architecture, tie_output=tie_output, position=position, norm=norm, gated=True)
+        model = build(architecture, tie_word_embeddings=tie_word_embeddings, position=position, norm=norm, gated=True)
         ends = [f"{part}.weight" for part in "qkvo"] + ["up.weight", "down.weight", "gate.weight"]
         matrices = {name for name, _ in model.named_parameters() if name.endswith(tuple(f".{end}" for end in ends))}
-        if not tie_output:
+        if not tie_word_embeddings:
             matrices.add("head.output.weight")
         decays, rest = decay_groups(model, 0.1)
         assert (decays["weight_decay"], rest["weight_decay"]) == (0.1, 0.0)
@@ -169,11 +169,11 @@ class TestDecayGroups:
         assert names(model, rest["params"]) == {name for name, _ in model.named_parameters()} - matrices
 
     @every_architecture
-    @pytest.mark.parametrize("tie_output", [False, True])
+    @pytest.mark.parametrize("tie_word_embeddings", [False, True])
     def test_each_trainable_parameter_is_there_once(
-        self, build: Callable[..., Any], architecture: str, tie_output: bool
+        self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool
     ) -> None:
-        model = build(architecture, tie_output=tie_output)
+        model = build(architecture, tie_word_embeddings=tie_word_embeddings)
         for parameter in model.embedding.parameters():
             parameter.requires_grad_(False)
         grouped = [id(p) for group in decay_groups(model, 0.1) for p in group["params"]]  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ class TestAdamW:
     def test_steps_as_torch_adamw(self, build: Callable[..., Any]) -> None:
         """By torch's plain loop over the parameters; eps is above the rounding errors of gradients that are zero."""
         settings = BASE | {"eps": 1e-3}
-        models = [build("full", tie_output=True).double() for _ in range(2)]
+        models = [build("full", tie_word_embeddings=True).double() for _ in range(2)]
         models[1].load_state_dict(models[0].state_dict())
         mine = AdamW(**settings)(models[0])
         other = torch.optim.AdamW(
@@ -326,7 +326,7 @@ class TestOperations:
     @every_optimizer
     def test_are_those_of_a_real_step(self, build: Callable[..., Any], name: str) -> None:
         """As torch counts them on a CPU."""
-        model = build("full", tie_output=True)
+        model = build("full", tie_word_embeddings=True)
         on_meta = without_values(model)
         give_gradients(model)
         optimizer = OPTIMIZERS[name](model)

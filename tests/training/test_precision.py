@@ -12,7 +12,6 @@ import tiny
 import triptych
 from command_line import composed
 from commands import run
-from triptych.cli.runs import check_arguments
 from triptych.config import ConfigError
 from triptych.evaluate import evaluate
 from triptych.predict import predict
@@ -23,7 +22,7 @@ STEPS = ["trainer.max_steps=40", "trainer.val_check_interval=40", "optimizer.lr=
 
 def trained(folder: Path, *overrides: str) -> Path:
     finished = run(
-        "train", *tiny.TINY, *STEPS, "batch.eval_size=64", *overrides, "logger=csv", "run_dir=run", cwd=folder
+        "train", *tiny.TINY, *STEPS, "batch.eval_batch_size=64", *overrides, "logger=csv", "run_dir=run", cwd=folder
     )
     assert finished.returncode == 0, finished.stderr
     return folder / "run"
@@ -37,7 +36,7 @@ def classifier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
     """What the run has answered in its test."""
-    rows = [json.loads(line) for line in (directory / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in (directory / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 60
     return rows
 
@@ -111,24 +110,3 @@ def test_a_run_of_gpus_is_evaluated_where_there_is_none(
     assert ", 32-true" in said
     with pytest.raises(ConfigError, match=r"^trainer\.accelerator=gpu: there is none here; expected auto or cpu"):
         printed(capsys, given, "trainer=gpu")
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("trainer.precision=bf17-mixed", "trainer.precision=bf17-mixed; did you mean bf16-mixed?"),
-        (
-            "trainer.accelerator=gpus",
-            "trainer.accelerator=gpus: expected one of auto, cpu, gpu, cuda, mps; did",
-        ),
-        ("trainer.devices=2", "trainer.devices=2: evaluate has trainer.accelerator and trainer.precision alone"),
-    ],
-)
-def test_what_cannot_be_is_named(override: str, words: str, classifier: Path) -> None:
-    def command() -> None:
-        check_arguments([override], "evaluate")
-        evaluate(composed(f"checkpoint={classifier}", override, command="evaluate"))
-
-    with pytest.raises(ConfigError) as caught:
-        command()
-    assert str(caught.value).startswith(words)

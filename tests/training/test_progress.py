@@ -13,11 +13,11 @@ from rich.progress import Progress as RichBars
 
 import tiny
 from commands import run
-from triptych.training import Progress
+from triptych.training import ProgressBar
 
 
 def test_a_run_that_goes_on_counts_all_its_batches() -> None:
-    progress = Progress()
+    progress = ProgressBar()
     trainer = L.Trainer(
         max_steps=10, max_epochs=-1, accumulate_grad_batches=2, callbacks=[progress], logger=False, accelerator="cpu"
     )
@@ -28,7 +28,7 @@ def test_a_run_that_goes_on_counts_all_its_batches() -> None:
 
 
 def test_piped_a_training_says_how_it_goes(tmp_path: Path) -> None:
-    small = [*tiny.NETWORK, "batch.size=20", "data.num_train=100", "data.num_validation=20", "data.num_test=20"]
+    small = [*tiny.NETWORK, "batch.global_size=20", "data.num_train=100", "data.num_validation=20", "data.num_test=20"]
     overrides = ["experiment=dates/translation", *small, "logger=csv", "trainer.max_steps=6"]
     finished = run("train", *overrides, "trainer.val_check_interval=2", "run_dir=run", cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
@@ -47,9 +47,9 @@ def test_piped_a_training_says_how_it_goes(tmp_path: Path) -> None:
 def test_the_bar_is_one_line_of_80_columns(loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its longest: a million steps, days to go, and metrics that are logged besides."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    progress = Progress()
+    progress = ProgressBar()
     trainer = L.Trainer(max_steps=1_000_000, max_epochs=-1, callbacks=[progress], logger=False, accelerator="cpu")
-    metrics = {"train/loss": loss, "train/tokens_per_s": 123456.0, "val/loss": loss}
+    metrics = {"train/loss": loss, "train/tokens_per_second": 123456.0, "val/loss": loss}
     monkeypatch.setattr(L.Trainer, "progress_bar_metrics", property(lambda _: metrics))
     shown = progress.configure_columns(trainer)
     text = MetricsTextColumn(trainer, "", " ", ".3f")

@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError
-from triptych.training import Checkpoints
-from triptych.training.resume import Earlier, differences, differs_in_network
+from triptych.training import CheckpointSaver
+from triptych.training.resume import changed_settings, differs_in_network
 
 
 def network(**attention: Any) -> dict[str, Any]:
@@ -25,37 +24,31 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def test_a_setting_that_is_put_back_to_null_is_another_one() -> None:
-    earlier, now = network(windows=[2]), network(windows=None)
-    assert differences(earlier, now) == ["model.decoder.attention.windows=[2]"]
-    assert differences(now, earlier) == ["model.decoder.attention.windows=None"]
-    assert differences(now, now) == []
+    earlier, now = network(sliding_windows=[2]), network(sliding_windows=None)
+    assert changed_settings(earlier, now) == ["model.decoder.attention.sliding_windows=[2]"]
+    assert changed_settings(now, earlier) == ["model.decoder.attention.sliding_windows=None"]
+    assert changed_settings(now, now) == []
 
 
 @pytest.mark.parametrize("model", ["full", "t5gemma/style"], ids=["one table", "two tables"])
 def test_what_the_data_decide_is_no_difference(model: str, chosen: Callable[..., DictConfig]) -> None:
     now, earlier = chosen(f"model={model}"), chosen(f"model={model}", "shape.vocab_size=63")
-    assert differences(plain(earlier), plain(now)) == []
-    assert "shape.vocab_size=None" in differences(plain(now), plain(earlier))
+    assert changed_settings(plain(earlier), plain(now)) == []
+    assert "shape.vocab_size=None" in changed_settings(plain(now), plain(earlier))
 
 
 def test_the_network_is_another_one_by_its_parts_not_by_its_dropout() -> None:
-    earlier, now = network(windows=[2], dropout=0.1), network(windows=[3], dropout=0.2)
+    earlier, now = network(sliding_windows=[2], dropout=0.1), network(sliding_windows=[3], dropout=0.2)
     now["model"]["decoder"]["dropout"] = 0.3
-    assert differences(earlier, now, of=differs_in_network) == ["model.decoder.attention.windows=[2]"]
-    assert len(differences(earlier, now)) == 3
-
-
-def test_a_run_of_the_first_version_is_named() -> None:
-    content = {"triptych": {"config": {"block": {"position": "rotary"}}}, "callbacks": {"Checkpoints": {}}}
-    with pytest.raises(ConfigError, match=r"old/last\.ckpt: of Triptych 0\.1"):
-        Earlier(Path("old/last.ckpt"), content)
+    assert changed_settings(earlier, now, of=differs_in_network) == ["model.decoder.attention.sliding_windows=[2]"]
+    assert len(changed_settings(earlier, now)) == 3
 
 
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [
         (["model=full"], ["model=decoder_only"], ["model=full"]),
-        (["model=prefix_decoder"], ["model=decoder_only"], ["model=prefix_decoder"]),
+        (["model=prefix_lm"], ["model=decoder_only"], ["model=prefix_lm"]),
         (["task=translation"], ["task=classification"], ["task=translation"]),
         (["model=full", "seed=3"], ["model=encoder_only", "seed=4"], ["model=full", "seed=3"]),
         (["data=dates"], ["data=digits"], ["data._target_=triptych.data.Dates"]),
@@ -64,7 +57,7 @@ def test_a_run_of_the_first_version_is_named() -> None:
 def test_another_model_or_task_is_named_by_its_choice_alone(
     was: list[str], now: list[str], said: list[str], chosen: Callable[..., DictConfig]
 ) -> None:
-    assert sorted(differences(plain(chosen(*was)), plain(chosen(*now)))) == said
+    assert sorted(changed_settings(plain(chosen(*was)), plain(chosen(*now)))) == said
 
 
 @pytest.mark.parametrize(
@@ -74,9 +67,9 @@ def test_another_model_or_task_is_named_by_its_choice_alone(
 )
 def test_the_best_counts_for_the_configured_metric(named: dict[str, Any], best: float, tmp_path: Path) -> None:
     """Older checkpoints do not name the metric of theirs."""
-    callback = Checkpoints(
-        dirpath=str(tmp_path), every_n_steps=1, every_n_minutes=None, keep=1, monitor="val/loss", mode="min",
-        background=False,
+    callback = CheckpointSaver(
+        dirpath=str(tmp_path), every_n_steps=1, every_n_minutes=None, keep_latest=1, monitor="val/loss", mode="min",
+        async_save=False,
     )  # fmt: skip
     state = {"best": 0.25, "best_step": 3, "pending_validation": True, "should_stop": False}
     callback.load_state_dict(state | named)
@@ -91,9 +84,9 @@ def test_a_checkpoint_is_due_after_so_many_minutes(
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    callback = Checkpoints(
-        dirpath=str(tmp_path), every_n_steps=None, every_n_minutes=2, keep=1, monitor="val/loss", mode="min",
-        background=False,
+    callback = CheckpointSaver(
+        dirpath=str(tmp_path), every_n_steps=None, every_n_minutes=2, keep_latest=1, monitor="val/loss", mode="min",
+        async_save=False,
     )  # fmt: skip
     callback._saved_at = now - seconds
     trainer: Any = SimpleNamespace(world_size=1)

@@ -14,15 +14,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid, warn_of_default_data
 from triptych.assembly.early_checks import check_batch, check_root, check_targets, check_updates, check_validation
+from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, check, precision_of, target_of
 from triptych.config.overrides import check_model_choice, warn_of_learning_rate
-from triptych.data import BytePairs, Pretrained
+from triptych.data import BPE, PretrainedTokenizer
 from triptych.nn import Rotary
 from triptych.tasks import Infilling, LanguageModeling
 from triptych.tasks.infilling import LEAST_SENTINELS
-from triptych.training import NewWeightsFirst, TensorBoardLogger, check_tensorboard
+from triptych.training import FreezePretrained, TensorBoardLogger, check_tensorboard
 from triptych.training.optimizers import AdamW, Muon, ScheduleFreeAdamW, check_schedule_free
 from triptych.training.strategies import check_strategy
 
@@ -44,9 +44,9 @@ def check_options(config: DictConfig) -> None:
     rotary = [stack.position for stack in stacks if isinstance(stack.position, Rotary)]
     has_windows = any(window is not None for stack in stacks for window in stack.windows)
     if not has_windows and any(position.local_theta is not None for position in rotary):
-        log.warning("block.position.local_theta has no effect: no layer has a window (block.attention.windows)")
+        log.warning("block.position.local_theta has no effect: no layer has a window (block.attention.sliding_windows)")
     if not any(stack.has_cross_attention for stack in stacks) and any(position.cross for position in rotary):
-        log.warning("block.position.cross=true has no effect: the network has no cross-attention")
+        log.warning("block.position.rotate_cross_attention=true has no effect: the network has no cross-attention")
 
 
 def check_data(config: DictConfig) -> None:
@@ -63,9 +63,9 @@ def check_tokenizer(config: DictConfig) -> None:
     if config.init_from is not None:  # the checkpoint contains the tokenizer, so its files may be missing
         return
     build(config, "tokenizer")
-    target, share = target_of(config, "tokenizer"), config.batch.merge_dropout
-    if share > 0 and target not in (BytePairs, Pretrained):
-        raise ConfigError(f"batch.merge_dropout={share}: this tokenizer has no merges; expected tokenizer=bpe")
+    target, share = target_of(config, "tokenizer"), config.batch.bpe_dropout
+    if share > 0 and target not in (BPE, PretrainedTokenizer):
+        raise ConfigError(f"batch.bpe_dropout={share}: this tokenizer has no merges; expected tokenizer=bpe")
     sentinels = OmegaConf.select(config, "tokenizer.num_sentinels")
     if issubclass(target_of(config, "task"), Infilling) and sentinels is not None and sentinels < LEAST_SENTINELS:
         raise ConfigError(
@@ -101,7 +101,7 @@ def check_optimizer(config: DictConfig) -> None:
     if isinstance(optimizer, ScheduleFreeAdamW):
         check_schedule_free()
         for name in config.callbacks:
-            if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging | NewWeightsFirst):
+            if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging | FreezePretrained):
                 raise ConfigError(
                     f"callbacks.{name}: not supported with optimizer=schedule_free_adamw, which already averages all "
                     "weights from the first step on. Omit one of them"

@@ -6,10 +6,10 @@ import math
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from triptych.config import PARTS, ConfigError, refusing, target_of
-from triptych.data import CorpusFacts
+from triptych.config import PARTS, ConfigError, error_prefix, target_of
+from triptych.data import CorpusInfo
 
-SIGNALS = {"sound": "frames", "image": "patches"}
+SIGNALS = {"audio": "audio_embedding", "image": "image_embedding"}
 """The node that embeds each non-text field of an example."""
 
 
@@ -17,38 +17,40 @@ def choose_parts(config: DictConfig) -> None:
     """Fills in the parts of each stack from ``block``, and the head from the task."""
     task, network, model = target_of(config, "task"), target_of(config, "model"), config.model
     architecture, kind = network.architecture, "classes"
-    if architecture not in task.pools:
-        with refusing():
+    if architecture not in task.pooling:
+        with error_prefix():
             task.check_architecture(architecture, config.task)
     stacks = [model[name] for name in network.stack_names]
     heads = [name for name in ("head", "source_head") if name in model]
     if (node := signal_node(config)) is not None:
         has_towers = len(heads) > 1
         is_alone = not has_towers and (
-            architecture == "encoder_only" or (architecture == "decoder_only" and not task.writes_text)
+            architecture == "encoder_only" or (architecture == "decoder_only" and not task.generates_text)
         )
         model["embedding" if is_alone else "source_embedding"] = config[node]
-        if node == "patches":
+        if node == "image_embedding":
             has_text = len(stacks) == 1 and not is_alone
             stacks[0].max_length = 1 + count_patches(config) + (config.shape.max_length if has_text else 0)
-    if task.predicts_tokens or task.pools[architecture] == "none":
+    if task.predicts_tokens or task.pooling[architecture] == "none":
         kind = "tokens" if task.predicts_tokens else "tags"
     for stack in stacks:
         for part in PARTS:
             if stack[part] is None:
                 stack[part] = config.block[part]
     for name in heads:
-        own = task.pools[architecture]
-        pool = model[name].pool or OmegaConf.select(config, f"heads.{kind}.pool") or own
+        own = task.pooling[architecture]
+        pool = model[name].pooling or OmegaConf.select(config, f"heads.{kind}.pooling") or own
         if (pool == "none") != (own == "none"):
-            key = f"model.{name}.pool" if model[name].pool else f"heads.{kind}.pool"
+            key = f"model.{name}.pooling" if model[name].pooling else f"heads.{kind}.pooling"
             outputs, expected = ("each position", "none") if own == "none" else ("each text", "first, last or mean")
             raise ConfigError(f"{key}={pool}: task={task.name} has outputs for {outputs}; expected {expected}, or null")
         with open_dict(config.heads):
             model[name] = OmegaConf.merge(config.heads[kind], model[name])
-        model[name].pool = pool
-    if model.get("tie_output", False) is None:
-        model.tie_output = task.predicts_tokens and "vocab_size" in model.embedding and config.block.tie_output
+        model[name].pooling = pool
+    if model.get("tie_word_embeddings", False) is None:
+        model.tie_word_embeddings = (
+            task.predicts_tokens and "vocab_size" in model.embedding and config.block.tie_word_embeddings
+        )
 
 
 def signal_node(config: DictConfig) -> str | None:
@@ -60,11 +62,11 @@ def signal_node(config: DictConfig) -> str | None:
 
 def count_patches(config: DictConfig) -> int:
     """The number of patches per image."""
-    sides = zip(config.patches.image_size, config.patches.patch_size, strict=False)
+    sides = zip(config.image_embedding.image_size, config.image_embedding.patch_size, strict=False)
     return math.prod(image // max(patch, 1) for image, patch in sides)
 
 
-def complete_config(config: DictConfig, vocab_size: int, corpus: CorpusFacts) -> None:
+def complete_config(config: DictConfig, vocab_size: int, corpus: CorpusInfo) -> None:
     """Fills in the vocabulary size and the number of outputs.
 
     Args:

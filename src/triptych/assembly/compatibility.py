@@ -8,39 +8,39 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, refusing, target_of
+from triptych.config import ConfigError, error_prefix, target_of
 from triptych.config.overrides import base_of, list_overridden
 from triptych.data import LongText
-from triptych.models import TwoTowers
+from triptych.models import DualEncoderBase
 from triptych.nn import PatchEmbedding
 from triptych.tasks import ImageGeneration, Task
 
 log = logging.getLogger("triptych")
 
 READ_BY = {
-    "sound": "transcription or classification",
+    "audio": "transcription or classification",
     "image": "captioning, classification, image_generation or image_text_matching",
 }
 """The tasks with audio or image input."""
-CORPUS = ("columns", "facts", "splits", "optimum")
+CORPUS = ("columns", "info", "splits", "optimum")
 """The attributes of a corpus class; see ``triptych.data.Corpus``."""
 
 
 def check_grid(config: DictConfig) -> None:
     """Checks that the architecture and the corpus support the task, before data are read."""
     task, network = target_of(config, "task"), target_of(config, "model")
-    with refusing():
+    with error_prefix():
         task.check_architecture(network.architecture, config.task)
-    if issubclass(network, TwoTowers) != task.has_two_towers:
-        other = "model=two_encoders or two_decoders" if task.has_two_towers else "task=image_text_matching"
+    if issubclass(network, DualEncoderBase) != task.is_dual_encoder:
+        other = "model=dual_encoder or dual_decoder" if task.is_dual_encoder else "task=image_text_matching"
         raise ConfigError(f"task={task.name} on model={base_of(config)}: expected {other}")
     if not task.is_sum_of_examples and config.trainer.accumulate_grad_batches > 1:
         raise ConfigError(
             f"trainer.accumulate_grad_batches={config.trainer.accumulate_grad_batches}: the loss of task={task.name} "
             "compares all examples of a step, so it cannot be accumulated; expected 1"
         )
-    if not task.is_sum_of_examples and config.batch.size == 1:
-        raise ConfigError(f"batch.size=1: task={task.name} compares the examples of a step; expected at least 2")
+    if not task.is_sum_of_examples and config.batch.global_size == 1:
+        raise ConfigError(f"batch.global_size=1: task={task.name} compares the examples of a step; expected at least 2")
     levels = OmegaConf.select(config, "data.levels")
     if task is ImageGeneration and levels not in (None, config.task.levels):
         raise ConfigError(
@@ -58,7 +58,9 @@ def check_corpus(config: DictConfig) -> None:
             f"data._target_={config.data._target_}: a corpus needs {', '.join(CORPUS)}; this one lacks "
             f"{', '.join(lacking)}"
         )
-    name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
+    name = re.sub(
+        "(?<!^)(?=[A-Z])", "_", corpus.__name__.removesuffix("Corpus")
+    ).lower()  # data=tagged_text is TaggedText
     if missing := task.missing(corpus.columns):
         other = corpus_of_files(task)
         raise ConfigError(

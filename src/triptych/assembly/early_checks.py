@@ -18,7 +18,7 @@ from triptych.config import (
     flat,
     one_of,
 )
-from triptych.config.errors import Mistakes
+from triptych.config.errors import CollectedErrors
 from triptych.config.paths import check_resume, check_writable
 from triptych.storage.downloads import check_folder
 from triptych.storage.run_directory import RunDirectory, find_checkpoint
@@ -66,7 +66,7 @@ WITHOUT_EFFECT = {
 
 def check_training(config: DictConfig) -> None:
     """Runs the checks for a training run."""
-    mistakes = Mistakes()
+    mistakes = CollectedErrors()
     for check in (check_root, check_parts, check_targets, check_updates, check_batch, check_folders):
         with mistakes.noted():
             check(config)
@@ -84,7 +84,7 @@ def check_evaluation(config: DictConfig) -> None:
 
 def check_prediction(config: DictConfig) -> None:
     """Runs the checks for predictions."""
-    mistakes = Mistakes()
+    mistakes = CollectedErrors()
     for key in ("batch_size", "max_new_tokens"):
         with mistakes.noted():
             if config[key] is not None and config[key] < 1:
@@ -107,7 +107,7 @@ def check_root(config: DictConfig) -> None:
     """Checks keys and values of the typed nodes."""
     schema = OmegaConf.get_type(config)
     assert schema is not None  # Hydra has typed it
-    mistakes = Mistakes()
+    mistakes = CollectedErrors()
     with mistakes.noted():
         check_keys(config, schema)
     if config.seed < 0:
@@ -117,7 +117,7 @@ def check_root(config: DictConfig) -> None:
 
 def check_parts(config: DictConfig) -> None:
     """Checks the parts of the blocks without importing their classes."""
-    mistakes = Mistakes()
+    mistakes = CollectedErrors()
     for node in ("block", "heads"):
         for key, value in flat(OmegaConf.to_container(config[node])).items():
             with mistakes.noted():
@@ -145,7 +145,7 @@ def check_targets(config: DictConfig) -> None:
 
 def check_updates(config: DictConfig) -> None:
     """Checks the settings of the trainer: steps, gradient clipping and accelerator."""
-    mistakes = Mistakes()
+    mistakes = CollectedErrors()
     for name, value in config.trainer.items():
         if value is None or repr(value) == repr(WITHOUT_EFFECT.get(name)):  # 1 is one batch, and 1.0 all of them
             continue
@@ -178,29 +178,33 @@ def check_updates(config: DictConfig) -> None:
 
 def check_batch(config: DictConfig) -> None:
     """Checks the sizes of batches."""
-    batch, mistakes = config.batch, Mistakes()
+    batch, mistakes = config.batch, CollectedErrors()
     mistakes += [
         f"batch.{key}={batch[key]}: expected at least 1"
-        for key in ("size", "tokens", "eval_size", "cuts")
+        for key in ("global_size", "max_tokens", "eval_batch_size", "bpe_dropout_copies")
         if batch[key] is not None and batch[key] < 1
     ]
     if batch.num_workers < 0:
         mistakes.append(f"batch.num_workers={batch.num_workers}: expected 0 or more")
     with mistakes.noted():
-        check_dropout("batch.merge_dropout", batch.merge_dropout)
+        check_dropout("batch.bpe_dropout", batch.bpe_dropout)
     stride, most = batch.eval_stride, config.shape.max_length
     if stride is not None and not 1 <= stride <= most and most >= 1:  # otherwise max_length is the error
         mistakes.append(f"batch.eval_stride={stride}: expected 1 to shape.max_length={most}, without gaps")
-    if (batch.size is None) == (batch.tokens is None):
-        both, advice = ("null", "batch.tokens=N") if batch.size is None else ("set", "batch.size=null")
+    if (batch.global_size is None) == (batch.max_tokens is None):
+        both, advice = (
+            ("null", "batch.max_tokens=N") if batch.global_size is None else ("set", "batch.global_size=null")
+        )
         mistakes.append(
-            f"batch.size and batch.tokens are both {both}: expected one of them, the size of a step. Set {advice}"
+            f"batch.global_size and batch.max_tokens are both {both}: expected one of them, the size of a step. "
+            f"Set {advice}"
         )
     with mistakes.noted():
         parts = config.trainer.accumulate_grad_batches
-        if batch.size is not None and batch.size % max(parts, 1):
+        if batch.global_size is not None and batch.global_size % max(parts, 1):
             raise ConfigError(
-                f"batch.size={batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
+                f"batch.global_size={batch.global_size} cannot be split into "
+                f"trainer.accumulate_grad_batches={parts} equal parts"
             )
     mistakes.raise_all()
 

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, TimeElapsedColumn
 from triptych.config import counted
 from triptych.config.run_settings import EncodingSettings
 from triptych.data import (
-    Encoded,
-    EncodedList,
-    EncodedSet,
+    EncodedDataset,
+    EncodedExample,
+    EncodedListDataset,
     Example,
     LongText,
     Shard,
@@ -20,12 +20,12 @@ from triptych.data import (
     Windows,
     shard_of,
 )
-from triptych.data.batches.arrays import EncodedArrays, Lost
+from triptych.data.batches.arrays import EncodedArrays, EncodingStats
 from triptych.data.batches.datamodule import Training
-from triptych.data.batches.windows import Layout, windows_of
+from triptych.data.batches.windows import Layout, split_into_windows
 from triptych.data.example import without_collection
-from triptych.storage.arrays import key_of, read_arrays, write_arrays
-from triptych.storage.cache import cache_folder, kept
+from triptych.storage.array_files import cache_key, read_arrays, write_arrays
+from triptych.storage.cache import cache_folder, get_or_make_best_effort
 from triptych.storage.progress import show_progress
 from triptych.tasks import LanguageModeling, Task
 from triptych.tasks.audio_inputs import AudioInputs
@@ -34,24 +34,24 @@ log = logging.getLogger("triptych")
 
 
 def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:
-    """Encodes the training split: line by line (several times with ``batch.merge_dropout``), or as windows of a long
+    """Encodes the training split: line by line (several times with ``batch.bpe_dropout``), or as windows of a long
     text."""
-    share = settings.merge_dropout
+    share = settings.bpe_dropout
     if isinstance(examples, LongText):
         if share:
-            raise ValueError(f"batch.merge_dropout={share}: not supported for a long text; expected 0, or examples")
+            raise ValueError(f"batch.bpe_dropout={share}: not supported for a long text; expected 0, or examples")
         texts = [shard.ids for shard in shards_of(task, examples, "train")]
         weights = [source.weight for source in examples.sources]
         return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
     return encode_lines(settings, task, examples, "train")
 
 
-def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Example]) -> list[Encoded]:
-    """Encodes the training split ``batch.cuts`` times, each time with other merges left out."""
-    whole, cuts = task.tokenizer, list[Encoded]()
+def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Example]) -> list[EncodedExample]:
+    """Encodes the training split ``batch.bpe_dropout_copies`` times, each time with other merges left out."""
+    whole, cuts = task.tokenizer, list[EncodedExample]()
     try:
-        for cut in range(settings.cuts):
-            task.tokenizer = whole.without_merges(settings.merge_dropout, (settings.seed, cut))
+        for cut in range(settings.bpe_dropout_copies):
+            task.tokenizer = whole.with_bpe_dropout(settings.bpe_dropout, (settings.seed, cut))
             cuts += task.encode_training(examples)
     finally:
         task.tokenizer = whole
@@ -60,7 +60,7 @@ def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Examp
 
 def encode_evaluation(
     settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText, name: str
-) -> EncodedSet:
+) -> EncodedDataset:
     """Encodes a split for evaluation: line by line, or as windows of a long text."""
     if not isinstance(examples, LongText):
         return encode_lines(settings, task, examples, name)
@@ -90,15 +90,15 @@ def stream_layout(task: Task) -> Layout:
     return task.encode_window
 
 
-def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
+def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedDataset:
     """Encodes a split line by line, with a cache. Lines that are too long are errors, truncated or dropped. In the
     evaluation of a decoder-only language model, unless they are errors, they are scored in overlapping windows."""
     if not task.has_tokens:
-        return EncodedList(task.encode(examples))
+        return EncodedListDataset(task.encode(examples))
     if task.image_shape is not None:
         items, lost = lay_out(settings, task, examples, name)
         warn_of_lost(settings, task, lost, name)
-        return EncodedList(items, too_long=lost.too_long)
+        return EncodedListDataset(items, too_long=lost.too_long)
     if task.audio is not None:
         return encode_sounds(settings, task, examples, name, task.audio)
     key = key_of_lines(settings, task, examples, name)
@@ -116,24 +116,24 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
     def write(lines: EncodedArrays) -> None:
         write_arrays(path, lines.as_arrays())
 
-    lines = make() if key is None else kept(path, "encoded examples are", read, make, write)
+    lines = make() if key is None else get_or_make_best_effort(path, "encoded examples are", read, make, write)
     warn_of_lost(settings, task, lines.lost, name)
     return lines
 
 
 def encode_sounds(
     settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, audio: AudioInputs
-) -> EncodedList:
+) -> EncodedListDataset:
     """Encodes a split of audio clips as frames. Clips that are too long are errors, truncated or dropped, like
     texts."""
     frames = audio.embedding
-    rates = Counter(example.sound.rate for example in examples if example.sound is not None)
+    rates = Counter(example.audio.rate for example in examples if example.audio is not None)
     for rate, count in rates.items():
         if rate != frames.rate:
-            log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
-    audio.update_speaker_means([example.sound for example in examples if example.sound is not None])
+            log.info("%s %s: resampled from %s to %s Hz", counted(count, "audio clip"), name, rate, frames.rate)
+    audio.update_speaker_means([example.audio for example in examples if example.audio is not None])
     items = task.encode(examples) if name != "train" else task.encode_training(examples)
-    lengths = [frames.count(len(item.tokens if item.source is None else item.source)) for item in items]
+    lengths = [frames.count(len(item.inputs if item.source is None else item.source)) for item in items]
     too_long = [i for i, length in enumerate(lengths) if length > audio.max_positions]
     if too_long and settings.too_long == "error":
         item = items[too_long[0]]
@@ -141,47 +141,47 @@ def encode_sounds(
         others = f" (as are {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
         raise ValueError(
             f"{where}an audio clip of {lengths[too_long[0]]} positions is longer than shape.max_length="
-            f"{audio.max_positions}{others}. Raise shape.max_length or frames.stride={frames.stride}, or set "
+            f"{audio.max_positions}{others}. Raise shape.max_length or audio_embedding.stride={frames.stride}, or set "
             "batch.too_long=truncate or drop"
         )
     if not too_long:
-        return EncodedList(items)
+        return EncodedListDataset(items)
     is_dropped = settings.too_long == "drop" and name == "train"
     log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s", f"{len(too_long):,}",
                 f"{len(items):,}", name, audio.max_positions, "dropped" if is_dropped else "truncated")  # fmt: skip
     for i in reversed(too_long):
         items[i : i + 1] = [] if is_dropped else [task.truncate_audio(items[i])]
-    return EncodedList(items, too_long=len(too_long))
+    return EncodedListDataset(items, too_long=len(too_long))
 
 
 def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> str | None:
     """The cache key of an encoded split; None: not cached, because it depends on the seed or on code outside of
     Triptych."""
     key, is_ours = getattr(examples, "key", None), type(task).__module__.startswith("triptych.")
-    if key is None or not is_ours or task.encodes_randomly or (name == "train" and settings.merge_dropout > 0):
+    if key is None or not is_ours or task.encodes_randomly or (name == "train" and settings.bpe_dropout > 0):
         return None
-    tokenizer = [task.tokenizer.sha256, task.tokenizer.special.as_plain()]
-    facts = [task.corpus.as_plain(), *tokenizer, task.architecture, task.max_length]
-    return key_of(key, name, settings.task, *facts, settings.too_long, settings.eval_stride)
+    tokenizer = [task.tokenizer.sha256, task.tokenizer.special.to_dict()]
+    info = [task.corpus.to_dict(), *tokenizer, task.architecture, task.max_length]
+    return cache_key(key, name, settings.task, *info, settings.too_long, settings.eval_stride)
 
 
 @without_collection()
 def lay_out(
     settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str
-) -> tuple[list[Encoded], Lost]:
+) -> tuple[list[EncodedExample], EncodingStats]:
     """Encodes a split line by line, and counts what is left out; see ``encode_lines``."""
     with show_progress("{task.description}", BarColumn(), TimeElapsedColumn()) as progress:
         progress.add_task(f"encoding {name}: {counted(len(examples), 'example')}", total=None)
         if name != "train":
             lines = task.encode(examples)
-        elif settings.merge_dropout > 0:
+        elif settings.bpe_dropout > 0:
             lines = encode_cuts(settings, task, examples)
         else:
             lines = task.encode_training(examples)
     check_ids(lines, task.tokenizer.vocab_size + task.num_extra_tokens(settings.task))
     if scores_in_windows(settings, task, name):
         stride = settings.eval_stride or task.max_length
-        kept = [window for item in lines for window in windows_of(item, task.max_length, stride)]
+        kept = [window for item in lines for window in split_into_windows(item, task.max_length, stride)]
     elif settings.too_long == "drop" and name == "train":
         kept = [item for item in lines if item.longest <= task.max_length]
         if lines and not kept:
@@ -190,9 +190,9 @@ def lay_out(
                 f"shape.max_length={task.max_length} tokens, so none is left"
             )
     else:
-        kept = task.fit(lines)
-    tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
-    lost = Lost(
+        kept = task.enforce_max_length(lines)
+    tokens = np.concatenate([np.empty(0, np.int64), *(item.inputs for item in lines)])
+    lost = EncodingStats(
         lines=len(lines),
         too_long=sum(item.longest > task.max_length for item in lines),
         tokens=len(tokens),
@@ -206,7 +206,7 @@ def scores_in_windows(settings: EncodingSettings, task: Task, name: str) -> bool
     return settings.too_long != "error" and name != "train" and task.scores_in_windows
 
 
-def warn_of_lost(settings: EncodingSettings, task: Task, lost: Lost, name: str) -> None:
+def warn_of_lost(settings: EncodingSettings, task: Task, lost: EncodingStats, name: str) -> None:
     """Warns of lines that are too long and of unknown tokens in a split."""
     warn_of_unknown(lost.unknown, lost.tokens, name)
     if scores_in_windows(settings, task, name):
@@ -224,9 +224,9 @@ def warn_of_lost(settings: EncodingSettings, task: Task, lost: Lost, name: str) 
         )
 
 
-def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
+def check_ids(items: Sequence[EncodedExample], vocab_size: int) -> None:
     """Raises an error for token IDs outside of the vocabulary. (A GPU would only report a failed assertion.)"""
-    sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None and ids.ndim == 1]
+    sides = [(item, ids) for item in items for ids in (item.inputs, item.source) if ids is not None and ids.ndim == 1]
     if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
         return
     item, ids = next((item, ids) for item, ids in sides if ids.max(initial=0) >= vocab_size)

@@ -6,8 +6,8 @@ import logging
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly.restore import Trained, read_trained
-from triptych.config import ConfigError, listed, target_of
+from triptych.assembly.restore import LoadedCheckpoint, read_trained
+from triptych.config import ConfigError, join_names, target_of
 from triptych.config.overrides import stack_sources
 from triptych.nn import Network
 from triptych.storage.run_directory import RunDirectory
@@ -23,7 +23,7 @@ DISTANCES = "position.table.weight"
 """Table of relative positions, whose rows mean other distances in a causal stack."""
 
 
-def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | None]":
+def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, InitialWeights | None]":
     """The configuration of the ``init_from`` checkpoint, and the checkpoint if it was read.
 
     A run that has its own checkpoints uses its recorded configuration instead, so that ``init_from`` may be deleted.
@@ -33,11 +33,11 @@ def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | Non
         recorded = OmegaConf.load(run.config) if run.config.exists() else None
         if isinstance(recorded, DictConfig) and OmegaConf.select(recorded, "init_from") == config.init_from:
             return recorded, None
-    pretrained = Pretrained(config.init_from, config.init_cross_attention)
+    pretrained = InitialWeights(config.init_from, config.init_cross_attention)
     return pretrained.config, pretrained
 
 
-class Pretrained:
+class InitialWeights:
     """A checkpoint that initializes the stacks of a run.
 
     Args:
@@ -51,7 +51,7 @@ class Pretrained:
     """
 
     def __init__(self, name: str, cross_attention: str) -> None:
-        trained: Trained = read_trained(name, "init_from")
+        trained: LoadedCheckpoint = read_trained(name, "init_from")
         self._copies_self_attention = cross_attention == "self_attention"
         self.name, self.config, self.tokenizer, self._corpus = name, trained.config, trained.tokenizer, trained.corpus
         self.architecture: str = target_of(self.config, "model").architecture
@@ -97,9 +97,9 @@ class Pretrained:
             if was != now and not is_longer and not name.startswith(HEAD):
                 found.append(f"{name} is {was or 'missing'} in the checkpoint and {now or 'missing'} in this run")
         if found:
-            raise ConfigError(f"init_from={self.name} has a different network: {listed(found)}")
+            raise ConfigError(f"init_from={self.name} has a different network: {join_names(found)}")
 
-    def give(self, task: Task) -> list[str]:
+    def load_into(self, task: Task) -> list[str]:
         """Copies the checkpoint's weights into a task, including the head if both predict the same outputs.
 
         Returns:
@@ -111,7 +111,8 @@ class Pretrained:
         with_head = self._predicts_the_same(task)
         if with_head and is_tied and not torch.equal(self._weights[OUTPUT], self._weights[EMBEDDING]):
             raise ConfigError(
-                f"init_from={self.name} has a separate output layer; expected block.tie_output=false to keep it"
+                f"init_from={self.name} has a separate output layer; expected block.tie_word_embeddings=false to keep "
+                "it"
             )
         names = [name for name in own if not (is_tied and name == OUTPUT)]
         taken = {
@@ -128,7 +129,7 @@ class Pretrained:
             self._adaptation(task.network),
             len(taken),
             f"{sum(own[name].numel() for name in taken):,}",
-            listed(new_weights) or "none",
+            join_names(new_weights) or "none",
         )
         for name, source in taken.items():
             if len(own[name]) < len(self._weights[source]):

@@ -12,21 +12,21 @@ from triptych.config import ConfigError, build, counted, hints_of, target_of
 from triptych.data import (
     Characters,
     Corpus,
-    CorpusFacts,
-    Learned,
+    CorpusInfo,
     LongText,
     Splits,
     Tokenizer,
     TrainableTokenizer,
-    learned,
+    TrainedTokenizer,
     read_splits,
+    train_or_load,
 )
 from triptych.data.readers.columns import MissingColumnError
 
 log = logging.getLogger("triptych")
 
 
-def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFacts]:
+def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusInfo]:
     """Reads a corpus; returns it with its examples and metadata.
 
     Args:
@@ -50,9 +50,9 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
     sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
     log.info("%s to train, %s to validate, %s to test", *sizes)
     first = next(iter(splits.train), None)
-    has_pairs = first is not None and first.pair is not None
-    has_speakers = first is not None and first.sound is not None and bool(first.sound.speaker)
-    return corpus, splits, replace(corpus.facts, sha256=digest, has_pairs=has_pairs, has_speakers=has_speakers)
+    has_pairs = first is not None and first.text_pair is not None
+    has_speakers = first is not None and first.audio is not None and bool(first.audio.speaker)
+    return corpus, splits, replace(corpus.info, sha256=digest, has_pairs=has_pairs, has_speakers=has_speakers)
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
@@ -61,11 +61,11 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     kind: TrainableTokenizer = build(config, "tokenizer")
     train = splits.train
     sources = (
-        text for x in train if x.image is None and x.sound is None for text in (x.text, x.pair) if text is not None
+        text for x in train if x.image is None and x.audio is None for text in (x.text, x.text_pair) if text is not None
     )  # in a conversation, the text is all messages before the last reply, and the target is that reply
     targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
-    has_texts = not any(x.image is not None or x.sound is not None for x in islice(train, 1))
-    if key is None or not has_texts or not isinstance(kind, Learned | Characters):
+    has_texts = not any(x.image is not None or x.audio is not None for x in islice(train, 1))
+    if key is None or not has_texts or not isinstance(kind, TrainedTokenizer | Characters):
         return kind.train(sources, targets)
-    return learned(kind, sources, targets, key)
+    return train_or_load(kind, sources, targets, key)

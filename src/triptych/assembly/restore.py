@@ -9,10 +9,10 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from triptych.assembly.network import make_task
-from triptych.config import ConfigError, RunError, refusing, suggestion, target_of
+from triptych.assembly.make_task import make_task
+from triptych.config import ConfigError, RunError, error_prefix, suggestion, target_of
 from triptych.config.run_settings import RunSettings
-from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
+from triptych.data import CorpusInfo, SpecialTokens, Tokenizer
 from triptych.storage.run_directory import find_checkpoint
 from triptych.tasks import GenerativeTask, ImageGeneration, Predictor, Task
 from triptych.tasks.precision import PRECISIONS, arithmetic
@@ -40,7 +40,7 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
     if isinstance(task, ImageGeneration):
         key, value = next(iter(given.items()))
         raise ConfigError(f"{key}={value}: image generation does not use beam search")
-    with refusing():
+    with error_prefix():
         task.search = replace(task.search, **given)
 
 
@@ -58,7 +58,7 @@ def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class LoadedCheckpoint:
     """The contents of a checkpoint.
 
     Attributes:
@@ -72,11 +72,11 @@ class Trained:
     path: Path
     config: DictConfig
     tokenizer: Tokenizer
-    corpus: CorpusFacts
+    corpus: CorpusInfo
     weights: dict[str, Tensor]
 
 
-def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
+def read_trained(path: str | Path, key: str = "checkpoint") -> LoadedCheckpoint:
     """Reads a checkpoint.
 
     Args:
@@ -90,15 +90,12 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
         raise ConfigError(f"{key}={error}") from None
     if "triptych" not in checkpoint:
         raise ConfigError(f"{key}={path}: not a Triptych checkpoint")
-    facts = checkpoint["triptych"]
-    config = OmegaConf.create(facts["config"])
-    if isinstance(OmegaConf.select(config, "block.position"), str):
-        raise ConfigError(f"{key}={path}: written by Triptych 0.1, whose configuration differs. Train it again")
-    return Trained(
+    info = checkpoint["triptych"]
+    return LoadedCheckpoint(
         path=path,
-        config=config,
-        tokenizer=Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"])),
-        corpus=CorpusFacts.from_plain(facts["corpus"]),
+        config=OmegaConf.create(info["config"]),
+        tokenizer=Tokenizer.from_json(info["tokenizer"], SpecialTokens.from_dict(info["special_tokens"])),
+        corpus=CorpusInfo.from_dict(info["corpus"]),
         weights={k.removeprefix(PREFIX): v for k, v in checkpoint["state_dict"].items() if k.startswith(PREFIX)},
     )
 

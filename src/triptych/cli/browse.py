@@ -7,7 +7,7 @@ from pathlib import Path
 from triptych.config import ConfigError, suggestion
 
 
-def list_things(arguments: list[str]) -> None:
+def run_list(arguments: list[str]) -> None:
     """``triptych list``."""
     from triptych.cli.listing import KINDS, print_list
 
@@ -21,7 +21,7 @@ def list_things(arguments: list[str]) -> None:
     print_list(kind, " ".join(words), folder_of(parsed))
 
 
-def show(arguments: list[str]) -> None:
+def run_show(arguments: list[str]) -> None:
     """``triptych show``."""
     parser = argparse.ArgumentParser(
         prog="triptych show",
@@ -36,7 +36,7 @@ def show(arguments: list[str]) -> None:
     print_key(parsed.key, [*parsed.overrides, *folder_of(parsed)])
 
 
-def new(arguments: list[str]) -> None:
+def run_new(arguments: list[str]) -> None:
     """``triptych new``."""
     from triptych.cli.skeletons import GROUPS, write_skeleton
 
@@ -52,9 +52,9 @@ def new(arguments: list[str]) -> None:
     write_skeleton(parsed.kind, parsed.name)
 
 
-def completion(arguments: list[str], commands: Sequence[str]) -> None:
+def run_completion(arguments: list[str], commands: Sequence[str]) -> None:
     """``triptych completion``."""
-    from triptych.cli.completion import SCRIPTS, complete
+    from triptych.cli.completion import SCRIPTS, complete_line
 
     parser = argparse.ArgumentParser(
         prog="triptych completion",
@@ -65,7 +65,7 @@ def completion(arguments: list[str], commands: Sequence[str]) -> None:
     parser.add_argument("--answer", metavar="LINE", help="print the completions of a line (used by the scripts)")
     parsed = parser.parse_args(arguments)
     if parsed.answer is not None:
-        for word in complete(parsed.answer, commands):
+        for word in complete_line(parsed.answer, commands):
             print(word)
         return None
     if parsed.shell not in SCRIPTS:
@@ -73,7 +73,7 @@ def completion(arguments: list[str], commands: Sequence[str]) -> None:
     return print(SCRIPTS[parsed.shell], end="")
 
 
-def schema(arguments: list[str]) -> None:
+def run_schema(arguments: list[str]) -> None:
     """``triptych schema``."""
     parser = argparse.ArgumentParser(
         prog="triptych schema",

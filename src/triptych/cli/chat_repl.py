@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from triptych.assembly.restore import load
-from triptych.config import ConfigError, refusing
+from triptych.config import ConfigError, error_prefix
 from triptych.data import Message
 from triptych.data.example import ANSWERING
 from triptych.models.generation import Sampling
@@ -34,8 +34,8 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
         raise ConfigError(
             f"--max-new-tokens {max_new_tokens}: expected at most {task.max_length}, the model's shape.max_length"
         )
-    with refusing("--system: "):
-        task.check_asked([*opening, Message("user", "a")])
+    with error_prefix("--system: "):
+        task.check_input([*opening, Message("user", "a")])
     if asks:
         with suppress(ImportError):
             import readline  # noqa: F401 - adds history and editing keys to input()

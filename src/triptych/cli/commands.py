@@ -12,8 +12,9 @@ from triptych.cli import browse, folders
 from triptych.cli.runs import run_hydra
 from triptych.config import ConfigError, RunError, nearest
 from triptych.config.errors import messages_of
+from triptych.config.terms import RENAMED_COMMANDS
 from triptych.launch.environment import is_rank_0, wait_briefly
-from triptych.launch.requeue import goes_back, job_of_slurm, requeue
+from triptych.launch.requeue import job_of_slurm, requeue, should_requeue
 from triptych.launch.signals import Interruption, catch_signals
 from triptych.storage.redaction import Redactor
 
@@ -37,7 +38,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych show KEY [key=value...]                     explain a setting: meaning, valid values and where it is set
   triptych new experiment|task|corpus NAME             create a template with a test
   triptych watch DIR                                   show the running jobs of a sweep or study
-  triptych get [NAME...]                               download published datasets; without NAME: list them
+  triptych download [NAME...]                          download published datasets; without NAME: list them
   triptych demo                                        run the demo of the three architectures: `triptych study demo`
   triptych completion bash|zsh|fish                    print a shell completion script
   triptych schema                                      write the JSON schema of experiments, for editors
@@ -51,22 +52,22 @@ def main() -> int:
     wait_briefly()
     command, *rest = sys.argv[1:] or ["help"]
     functions: dict[str, Callable[[list[str]], object]] = {
-        "chat": folders.chat,
-        "compare": folders.compare,
-        "scaling": folders.scaling,
-        "study": folders.study,
-        "playground": folders.playground,
-        "dashboard": folders.dashboard,
-        "import": folders.import_folder,
-        "export": folders.export,
-        "get": folders.get,
-        "list": browse.list_things,
-        "show": browse.show,
-        "new": browse.new,
-        "watch": folders.watch,
-        "demo": lambda more: folders.study(more, is_demo=True),
-        "completion": lambda more: browse.completion(more, commands),
-        "schema": browse.schema,
+        "chat": folders.run_chat,
+        "compare": folders.run_compare,
+        "scaling": folders.run_scaling,
+        "study": folders.run_study,
+        "playground": folders.run_playground,
+        "dashboard": folders.run_dashboard,
+        "import": folders.run_import,
+        "export": folders.run_export,
+        "download": folders.run_download,
+        "list": browse.run_list,
+        "show": browse.run_show,
+        "new": browse.run_new,
+        "watch": folders.run_watch,
+        "demo": lambda more: folders.run_study(more, is_demo=True),
+        "completion": lambda more: browse.run_completion(more, commands),
+        "schema": browse.run_schema,
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
@@ -80,6 +81,8 @@ def main() -> int:
             functions[command](rest)
         elif command in commands:
             run_hydra(command, rest)
+        elif command in RENAMED_COMMANDS:
+            raise ConfigError(f"triptych {command} was renamed to triptych {RENAMED_COMMANDS[command]}")
         else:
             raise ConfigError(f"triptych {command}: expected {', '.join(commands)}{nearest(command, commands)}")
     except (ConfigError, RunError) as error:
@@ -87,7 +90,7 @@ def main() -> int:
             print(f"error: {Redactor()(message)}", file=sys.stderr)
         return 1
     except Interruption as interruption:
-        return answer(interruption)
+        return exit_after_interruption(interruption)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -97,14 +100,14 @@ def main() -> int:
     return 0
 
 
-def answer(interruption: Interruption) -> int:
+def exit_after_interruption(interruption: Interruption) -> int:
     """Handles an interrupted run and returns the exit status: a job that its scheduler warned or preempted is
     requeued."""
     job = job_of_slurm()
     if not is_rank_0():  # otherwise srun would end rank 0, which may still have to requeue the job
         return interruption.status if job is None else 0
     try:
-        if job is None or not goes_back(job, interruption.signum):
+        if job is None or not should_requeue(job, interruption.signum):
             print(f"{interruption}. Run {interruption.again} to resume.", file=sys.stderr)
             return interruption.status
         print(f"{interruption}; job {job} is requeued", file=sys.stderr)

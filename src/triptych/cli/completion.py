@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from triptych.cli.listing import KINDS
 from triptych.cli.skeletons import GROUPS
 from triptych.config import PARTS, EvaluateConfig, PredictConfig, TrainConfig, hints_of
-from triptych.config.explain import choices_of, own_folders
+from triptych.config.diagnose import choices_of, own_folders
 
 SCRIPTS = {
     "bash": """\
@@ -60,13 +60,15 @@ complete --command triptych --no-files --arguments '(__triptych_complete)'
 """,
 }
 """The script of each shell; it calls ``triptych completion --answer LINE``."""
+EMBEDDINGS = {"audio_embedding": "frames", "image_embedding": "patches"}
+"""By node, the file of its group."""
 CONF = Path(str(files("triptych.conf")))
 TYPED = ("block", "shape", "batch")
 """Nodes that files of other groups also set."""
 HYDRAS = {"train": TrainConfig, "doctor": TrainConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
 
 
-def complete(line: str, commands: Sequence[str]) -> list[str]:
+def complete_line(line: str, commands: Sequence[str]) -> list[str]:
     """The completions of the last word of a line.
 
     Args:
@@ -105,7 +107,7 @@ def overrides(word: str, before: Sequence[str], root: type) -> list[str]:
         return [f"{name}=" for name in names] + keys(word, root)
     given = word.removesuffix(values.rpartition(",")[2])
     choices = choices_of(key, before) if root is TrainConfig else []
-    return [f"{given}{value}" for value in choices or values_of(key, root)]
+    return [f"{given}{value}" for value in choices or choices_for_key(key, root)]
 
 
 def groups(folders: Sequence[Path]) -> list[str]:
@@ -118,11 +120,11 @@ def groups(folders: Sequence[Path]) -> list[str]:
 def keys(word: str, root: type) -> list[str]:
     """Keys that start with a word, up to the next dot."""
     parent = word.rpartition(".")[0]
-    names = settings(parent.split(".") if parent else [], root)
+    names = config_keys_below(parent.split(".") if parent else [], root)
     return [f"{parent}.{name}".lstrip(".") + ("." if is_node else "=") for name, is_node in names.items()]
 
 
-def settings(path: list[str], root: type) -> dict[str, bool]:
+def config_keys_below(path: list[str], root: type) -> dict[str, bool]:
     """The settings of a node in any of its choices, and whether each is a node itself.
 
     Args:
@@ -134,8 +136,8 @@ def settings(path: list[str], root: type) -> dict[str, bool]:
     if root is not TrainConfig or not path:
         return found
     sources = [(f"{path[0]}/**/*.yaml", 1)]  # with the number of names in the key of the file's node
-    if path[0] in ("frames", "patches"):
-        sources = [(f"model/embedding/{path[0]}.yaml", 1)]
+    if path[0] in EMBEDDINGS:
+        sources = [(f"model/embedding/{EMBEDDINGS[path[0]]}.yaml", 1)]
     if path[0] in ("block", "heads", "model"):
         models = {"head": "model/parts/head.yaml"}
         models |= dict.fromkeys(("embedding", "source_embedding"), "model/embedding/*.yaml")
@@ -168,7 +170,7 @@ def typed_node(path: Sequence[str], root: type) -> type | None:
     return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
 
 
-def values_of(key: str, root: type) -> list[str]:
+def choices_for_key(key: str, root: type) -> list[str]:
     """The valid values of a key in the schema, if it has choices."""
     *parents, name = key.split(".")
     node = typed_node(parents, root)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from triptych.launch.sweep import Job
 
 
-def chat(arguments: list[str]) -> None:
+def run_chat(arguments: list[str]) -> None:
     """``triptych chat``."""
     parser = argparse.ArgumentParser(
         prog="triptych chat",
@@ -53,7 +53,7 @@ def chat(arguments: list[str]) -> None:
     chat(parsed.checkpoint, system=parsed.system, sampling=sampling, max_new_tokens=parsed.max_new_tokens)
 
 
-def compare(arguments: list[str]) -> None:
+def run_compare(arguments: list[str]) -> None:
     """``triptych compare``."""
     parser = parser_of_runs("compare", "Compares finished runs: prints a table, writes an HTML page and a JSON file.")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="HTML page, next to its JSON file")
@@ -71,7 +71,7 @@ def compare(arguments: list[str]) -> None:
         compare(parsed.directories, parsed.output, plots)
 
 
-def scaling(arguments: list[str]) -> None:
+def run_scaling(arguments: list[str]) -> None:
     """``triptych scaling``."""
     says = (
         "Fits scaling laws to finished runs of several sizes and budgets: prints a table, writes an HTML page and JSON."
@@ -82,9 +82,9 @@ def scaling(arguments: list[str]) -> None:
         "--column", action="append", default=[], metavar="NAME=HEAD",
         help="column of a CSV file for params, tokens, train_flops, loss, architecture or seed, if its name differs",
     )  # fmt: skip
-    parser.add_argument("--leave-out", type=int, default=0, metavar="N", help="exclude the N highest losses")
+    parser.add_argument("--drop-highest", type=int, default=0, metavar="N", help="exclude the N highest losses")
     parser.add_argument(
-        "--delta", type=float, metavar="WIDTH",
+        "--huber-delta", type=float, metavar="WIDTH",
         help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: from the noise)",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
@@ -93,18 +93,21 @@ def scaling(arguments: list[str]) -> None:
     for column in parsed.column:
         if "=" not in column:
             raise ConfigError(f"--column {column}: expected NAME=HEAD, such as --column 'params=Model Size'")
-    if parsed.leave_out < 0 or (parsed.delta is not None and not 0 < parsed.delta < 1):
+    if parsed.drop_highest < 0 or (parsed.huber_delta is not None and not 0 < parsed.huber_delta < 1):
         raise ConfigError(
-            f"--leave-out {parsed.leave_out} --delta {parsed.delta}: expected at least 0, and a delta between 0 and 1"
+            f"--drop-highest {parsed.drop_highest} --huber-delta {parsed.huber_delta}: expected at least 0, and a "
+            "delta between 0 and 1"
         )
-    from triptych.report.scaling import scaling
+    from triptych.report.scaling_report import scaling
 
     columns = dict(column.split("=", 1) for column in parsed.column)
     with value_errors_of_runs():
-        scaling(parsed.directories, parsed.output, columns=columns, leave_out=parsed.leave_out, delta=parsed.delta)
+        scaling(
+            parsed.directories, parsed.output, columns=columns, leave_out=parsed.drop_highest, delta=parsed.huber_delta
+        )
 
 
-def study(arguments: list[str], *, is_demo: bool = False) -> None:
+def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
     """``triptych study``, and ``triptych demo``.
 
     Args:
@@ -122,7 +125,7 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="for all runs, such as 'seed=range(1,9)'")
     parser.add_argument("--jobs", type=int, default=cpus(), help="number of parallel runs (default: number of CPUs)")
     parser.add_argument(
-        "--lines",
+        "--print-overrides",
         action="store_true",
         help="only print the overrides of each run, for slurm/array.sbatch",
     )
@@ -143,29 +146,31 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
     check_suffix(output, ".html", "an HTML page")
     check_writable("--output", output)
-    if parsed.lines:  # runs initialized from others follow when those are finished
+    if parsed.print_overrides:  # runs initialized from others follow when those are finished
         waiting = [arm for arm, of_arm in jobs.items() if not all(job.is_done for job in of_arm)]
         for arm in waiting:
             if found.needs(arm).isdisjoint(waiting):
                 check_lines(jobs[arm])
                 print(*(" ".join(job.arguments) for job in jobs[arm] if not job.is_done), sep="\n")
         return None
-    from triptych.studies.run import answer, introduce, train
+    from triptych.studies.run import introduce, report_findings, train_variants
 
     again = shlex.join([*parser.prog.split(), *arguments])
     introduce(found, jobs, parsed.jobs, output, again)
-    train(found, jobs, parsed.jobs, again)
-    return answer(found, jobs, output)
+    train_variants(found, jobs, parsed.jobs, again)
+    return report_findings(found, jobs, output)
 
 
 def check_lines(jobs: "Sequence[Job]") -> None:
     """Raises an error for arguments that a line for slurm/array.sbatch cannot contain."""
     for argument in (argument for job in jobs for argument in job.arguments):
         if re.search(r"\s", argument):
-            raise ConfigError(f"--lines: {argument} contains a space, and slurm/array.sbatch splits lines at spaces")
+            raise ConfigError(
+                f"--print-overrides: {argument} contains a space, and slurm/array.sbatch splits lines at spaces"
+            )
 
 
-def dashboard(arguments: list[str]) -> None:
+def run_dashboard(arguments: list[str]) -> None:
     """``triptych dashboard``."""
     says = "Writes a W&B workspace and a W&B report of finished runs as Python code; needs no network."
     parser = parser_of_runs("dashboard", says)
@@ -179,7 +184,7 @@ def dashboard(arguments: list[str]) -> None:
         dashboard(parsed.directories, parsed.output)
 
 
-def playground(arguments: list[str]) -> None:
+def run_playground(arguments: list[str]) -> None:
     """``triptych playground``."""
     says = "Serves a page to compare the predictions and the attention of trained models on any text."
     parser = parser_of_runs("playground", says)
@@ -217,7 +222,7 @@ def value_errors_of_runs() -> Iterator[None]:
         raise ConfigError(str(error)) from None
 
 
-def import_folder(arguments: list[str]) -> None:
+def run_import(arguments: list[str]) -> None:
     """``triptych import``."""
     parser = argparse.ArgumentParser(
         prog="triptych import",
@@ -265,7 +270,7 @@ def families_at(path: str | None) -> "Sequence[Family]":
     return (kind(),)
 
 
-def export(arguments: list[str]) -> None:
+def run_export(arguments: list[str]) -> None:
     """``triptych export``."""
     parser = argparse.ArgumentParser(
         prog="triptych export",
@@ -292,13 +297,13 @@ def export(arguments: list[str]) -> None:
         print(push_folder(parsed.output, parsed.push))
 
 
-def get(arguments: list[str]) -> None:
-    """``triptych get``."""
+def run_download(arguments: list[str]) -> None:
+    """``triptych download``."""
     from triptych.config.overrides import write_override
-    from triptych.storage.downloads import FOLDER, SETS, get, print_sets
+    from triptych.storage.downloads import FOLDER, SETS, download, print_sets
 
     parser = argparse.ArgumentParser(
-        prog="triptych get",
+        prog="triptych download",
         description="Downloads, checks and prepares published datasets for the experiments. Without NAME: lists them.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"datasets: {', '.join(SETS)}")
@@ -309,19 +314,19 @@ def get(arguments: list[str]) -> None:
     parsed = parser.parse_args(arguments)
     for name in parsed.names:
         if name not in SETS:
-            raise ConfigError(f"triptych get {name}: no such dataset{suggestion(name, list(SETS))}")
+            raise ConfigError(f"triptych download {name}: no such dataset{suggestion(name, list(SETS))}")
     if not parsed.names:
         print_sets(parsed.output)
     for name in parsed.names:
         data_set, folder = SETS[name], parsed.output / name
         print(f"{name}: {data_set.about}; licence: {data_set.licence}")
-        get(data_set, folder)
+        download(data_set, folder)
         place = [] if folder == Path(FOLDER) / name else [write_override("data.dir", str(folder))]
         command = shlex.join(["triptych", "train", f"experiment={data_set.experiment}", *place])
         print(f"{folder}: {', '.join(data_set.prepared)}; {command}")
 
 
-def watch(arguments: list[str]) -> None:
+def run_watch(arguments: list[str]) -> None:
     """``triptych watch``."""
     parser = argparse.ArgumentParser(
         prog="triptych watch",

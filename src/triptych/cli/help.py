@@ -11,7 +11,7 @@ from pathlib import Path
 from triptych import config
 from triptych.config import RunError
 from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, cached, read_json
+from triptych.storage.cache import cache_folder, get_or_make, read_json_if_valid
 
 
 def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], object]) -> str:
@@ -47,6 +47,6 @@ def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], o
         return made
 
     try:
-        return str(cached(path, lambda: read_json(path), keep)["text"])
+        return str(get_or_make(path, lambda: read_json_if_valid(path), keep)["text"])
     except RunError:
         return make()["text"]

@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from triptych.cli.completion import groups
 from triptych.cli.show import described
 from triptych.config import ALLOWED, PARTS, TrainConfig, class_at, hints_of
-from triptych.config.explain import choices_of, own_folders
+from triptych.config.diagnose import choices_of, own_folders
 from triptych.config.paths import check_writable
 from triptych.storage.atomic import write_text
 
@@ -27,7 +27,7 @@ PARTS_OF_MODELS = {
     **dict.fromkeys(("embedding", "source_embedding"), "model/embedding"),
     "head": "head",
 }
-SIGNALS = ("frames", "patches")
+SIGNALS = ("audio_embedding", "image_embedding")
 """Embeddings of audio and images at the root; files of model/embedding."""
 
 

@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.config import ConfigError, TrainConfig, suggestion
-from triptych.config.explain import choices_in, choices_of, find_choice, keys_of
+from triptych.config.diagnose import choices_in, choices_of, find_choice, keys_of
 
 KINDS = {"experiments": "experiment", "studies": "study", "models": "model", "corpora": "data"}
 """The groups of what can be listed."""
 COLUMNS = {
     "experiments": ("shows", "expected", "cost"),
-    "studies": ("question", "answer", "cost"),
+    "studies": ("question", "answer", "runtime_note"),
     "models": ("architecture", "parameters", "what it is"),
     "corpora": ("what it is",),
 }
@@ -41,7 +41,7 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
         arguments: arguments of the command line, perhaps with --config-dir.
     """
     kinds, is_group = [kind] if kind else list(KINDS), bool(word and choices_of(word, arguments))
-    found = {each: describe(each, arguments) for each in kinds}
+    found = {each: describe_choice(each, arguments) for each in kinds}
     kept = {
         each: {name: cells for name, cells in rows.items() if is_in(word, name, cells)} for each, rows in found.items()
     }
@@ -67,7 +67,8 @@ def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str
     """
     others = [each for each in KINDS if each != kind] if kind else []
     there = {
-        each: [name for name, cells in describe(each, arguments).items() if is_in(word, name, cells)] for each in others
+        each: [name for name, cells in describe_choice(each, arguments).items() if is_in(word, name, cells)]
+        for each in others
     }
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     there["keys"] = [key for key in keys_of("train", choices_in(arguments)) if word.lower() in key.lower()]
@@ -87,13 +88,15 @@ def is_in(word: str, name: str, cells: Sequence[str]) -> bool:
 def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
     """Prints a table on the terminal; ``rows`` are the cells after the name, by name."""
     title = Text.assemble((kind, "bold"), f": {COMMANDS[kind]}")
-    table = Table(title=title, title_justify="left", title_style="", show_lines="cost" in COLUMNS[kind])
+    table = Table(title=title, title_justify="left", title_style="", show_lines=kind in ("experiments", "studies"))
     table.add_column("name", no_wrap=True)
     for column in COLUMNS[kind]:
         if column in ("architecture", "parameters"):
             table.add_column(column, no_wrap=True, justify="right" if column == "parameters" else "left")
         else:
-            table.add_column(column, ratio=1 if column == "cost" else 2)
+            table.add_column(
+                column.replace("runtime_note", "cost"), ratio=1 if column in ("cost", "runtime_note") else 2
+            )
     family = None
     for name, cells in rows.items():
         if family not in (None, family := name.rpartition("/")[0]):
@@ -102,7 +105,7 @@ def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
     Console().print(table)
 
 
-def describe(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def describe_choice(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The cells of each row, by name. Models are sorted by family and size."""
     group = KINDS[kind]
     texts = {

@@ -47,7 +47,7 @@ def run_hydra(command: str, arguments: list[str]) -> None:
 
 def compose_and_run(command: str, arguments: list[str]) -> None:
     """Composes the configuration with Hydra and runs the sub-command, or prints its help."""
-    from triptych.config.explain import explain
+    from triptych.config.diagnose import explain
     from triptych.config.hydra_guard import register_schemas, run
 
     register_schemas(command, arguments)
@@ -77,7 +77,7 @@ def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
     """The arguments of the first job of a sweep, and the overrides of each job."""
     from hydra.errors import HydraException
 
-    from triptych.config.explain import explain
+    from triptych.config.diagnose import explain
     from triptych.launch.sweep import split_sweep
 
     swept = [a for a in arguments if ("=" in a or a.startswith("~")) and not a.startswith(("-", "hydra"))]
@@ -90,7 +90,7 @@ def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
 
 def check_arguments(arguments: list[str], command: str) -> None:
     """Raises an error for arguments that are not key=value or a Hydra option, for which Hydra prints its grammar."""
-    from triptych.config.explain import check_choices, not_an_option, own_folders, without_choice, without_key
+    from triptych.config.diagnose import check_choices, not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}

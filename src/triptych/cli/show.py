@@ -24,8 +24,16 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.cli.listing import meaning_of_choice
-from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell
-from triptych.config.explain import choices_in, choices_of, explain, keys_of, nearest_key, own_folders, parsed
+from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell_choices
+from triptych.config.diagnose import (
+    choices_in,
+    choices_of,
+    explain,
+    keys_of,
+    nearest_key,
+    own_folders,
+    parse_hydra_overrides,
+)
 
 FOREIGN_DEFAULT = re.compile(r" (?:Disabled by default|Defaults? to|Default:) ?(?:\([^)]*\)|``[^`]*``)?\.")
 """The sentence about a default in a library's docstring, where Triptych's default differs."""
@@ -58,7 +66,7 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     if not choices and key not in keys_of("train", choices_in(arguments), with_hydra=key.startswith("hydra.")):
         raise ConfigError(f"{key}: there is no such key{nearest_key(key, 'train', arguments)}")
-    overrides = [str(override.input_line) for override in parsed(arguments)]
+    overrides = [str(override.input_line) for override in parse_hydra_overrides(arguments)]
     folders = [f"hydra.searchpath=['file://{folder}']" for folder in own_folders(arguments)]
     try:
         with initialize_config_module("triptych.conf", version_base="1.3"):
@@ -71,12 +79,12 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
     if choices:
         chosen = config.hydra.runtime.choices.get(key)
         settings = [Setting("the command line", text) for text in overrides if text.partition("=")[0] == key]
-        rows = [("chosen", str(chosen) if chosen else f"none of these: {values_of(config, key)}")]
+        rows = [("chosen", str(chosen) if chosen else f"none of these: {possible_values(config, key)}")]
         rows += [(choice, meaning_of_choice(group, choice, arguments)) for choice in choices]
     else:
-        settings = settings_of(key, config, defaults, overrides, own_folders(arguments))
+        settings = where_set(key, config, defaults, overrides, own_folders(arguments))
         comments = [setting.comment for setting in settings if setting.comment]
-        said, kinds = describe(config, key)
+        said, kinds = explain_key(config, key)
         rows = [
             ("value", value_of(config, key)),
             ("meaning", said),
@@ -90,13 +98,13 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
     Console().print(Text(key, style="bold"), table)
 
 
-def values_of(config: DictConfig, group: str) -> str:
+def possible_values(config: DictConfig, group: str) -> str:
     """The settings of a group's node as overrides."""
     node = OmegaConf.to_container(config, resolve=False)
     for name in group.split("/"):
         node = node.get(name, {}) if isinstance(node, dict) else {}
     given = node.items() if isinstance(node, dict) else ()
-    return " ".join(f"{group.replace('/', '.')}.{name!s}={spell(value)}" for name, value in given)
+    return " ".join(f"{group.replace('/', '.')}.{name!s}={spell_choices(value)}" for name, value in given)
 
 
 def value_of(config: DictConfig, key: str) -> str:
@@ -109,18 +117,18 @@ def value_of(config: DictConfig, key: str) -> str:
             ": "
         )
     if not (isinstance(raw, str) and "${" in raw):
-        return spell(raw)
+        return spell_choices(raw)
     try:
         value = node[name]
     except OmegaConfBaseException:  # only known when a run starts
         return raw
-    return raw if isinstance(value, DictConfig) else f"{spell(value)} (from {raw})"
+    return raw if isinstance(value, DictConfig) else f"{spell_choices(value)} (from {raw})"
 
 
 HIDDEN = ("_target_", "_partial_")
 
 
-def describe(config: DictConfig, key: str) -> tuple[str, str]:
+def explain_key(config: DictConfig, key: str) -> tuple[str, str]:
     """The meaning and the valid values of a key, from the docstring and the types of its class."""
     parent, _, name = key.rpartition(".")
     hint: Any = TrainConfig
@@ -156,7 +164,7 @@ def described(kind: type, name: str) -> str:
     return ""
 
 
-def settings_of(
+def where_set(
     key: str, config: DictConfig, defaults: Sequence[ResultDefault], overrides: Sequence[str], folders: Sequence[Path]
 ) -> list[Setting]:
     """The places that set a key; the last one takes precedence.

@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from triptych.config import ConfigError
-from triptych.config.explain import choices_of
+from triptych.config.diagnose import choices_of
 from triptych.config.paths import check_writable
 
 GROUPS = {"experiment": "experiment", "task": "task", "corpus": "data"}

@@ -18,8 +18,8 @@ from typing import Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from triptych.config.errors import ConfigError, Mistakes, one_of, refusing, suggestion
-from triptych.config.schema import Shape
+from triptych.config.errors import CollectedErrors, ConfigError, error_prefix, one_of, suggestion
+from triptych.config.schema import ShapeConfig
 
 ALLOWED = (
     "triptych",
@@ -119,7 +119,7 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
             arguments[name] = build(config, f"{key}.{name}")
     if OmegaConf.select(config, f"{key}._partial_"):
         return functools.partial(target_of(config, key), **arguments)
-    with refusing():
+    with error_prefix():
         return target_of(config, key)(**arguments)
 
 
@@ -209,7 +209,7 @@ def check_keys(config: DictConfig, schema: type) -> None:
     """
     prefix = config._get_full_key("")
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    names, mistakes = list(fields), Mistakes()
+    names, mistakes = list(fields), CollectedErrors()
     for name in map(str, config):
         with mistakes.noted():
             key = f"{prefix}.{name}".lstrip(".")
@@ -220,7 +220,7 @@ def check_keys(config: DictConfig, schema: type) -> None:
                 check_keys(value, typed)
             elif (choices := fields[name].metadata.get("choices")) and value not in (None, *choices):
                 raise ConfigError(f"{key}={value}: {one_of(str(value), choices)}")
-            elif schema is Shape and value is not None and value < 1:
+            elif schema is ShapeConfig and value is not None and value < 1:
                 raise ConfigError(f"{key}={value}: expected at least 1")
             else:
                 check_dropout(key, value)
@@ -229,7 +229,7 @@ def check_keys(config: DictConfig, schema: type) -> None:
 
 def check_dropout(key: str, value: object) -> None:
     """Raises an error if a dropout is not a probability."""
-    if "dropout" in key.rpartition(".")[2] and isinstance(value, int | float) and not 0 <= value < 1:
+    if key.endswith("dropout") and isinstance(value, int | float) and not 0 <= value < 1:
         raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
 
 
@@ -238,13 +238,13 @@ def check_type(key: str, value: object, hint: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}={value}: expected a finite number")
     if not _fits(value, hint):
-        raise ConfigError(f"{key}={spell(value)}: {expected(value, hint)}")
+        raise ConfigError(f"{key}={spell_choices(value)}: {expected(value, hint)}")
 
 
-def spell(value: object) -> str:
+def spell_choices(value: object) -> str:
     """A value in command-line syntax: ``[64,null]``."""
     if isinstance(value, list):
-        return f"[{','.join(map(spell, value))}]"
+        return f"[{','.join(map(spell_choices, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
     return "null" if value is None else str(value)

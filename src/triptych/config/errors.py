@@ -23,7 +23,7 @@ def messages_of(error: Exception) -> list[str]:
     return [*error.args] if isinstance(error, ConfigErrors) else [str(error)]
 
 
-class Mistakes(list[str]):
+class CollectedErrors(list[str]):
     """Collects the messages of several checks, to raise them together."""
 
     @contextmanager
@@ -50,7 +50,7 @@ class RunError(RuntimeError):
 
 
 @contextmanager
-def refusing(place: str = "") -> Iterator[None]:
+def error_prefix(place: str = "") -> Iterator[None]:
     """Turns a ``ValueError`` of a constructor or reader into a ``ConfigError``.
 
     Args:
@@ -74,14 +74,14 @@ def nearest(name: str, valid: Sequence[str]) -> str:
     """The most similar valid names, as the end of an error message; empty if none is similar."""
     matches = alike(name, valid) or difflib.get_close_matches(name, valid, n=1)
     matches = matches or [choice for choice in valid if len(choice) > 3 and plain(choice) in plain(name)][:1]
-    return f"; did you mean {listed(matches, 'or')}?" if matches else ""
+    return f"; did you mean {join_names(matches, 'or')}?" if matches else ""
 
 
 def suggestion(name: str, valid: Sequence[str]) -> str:
     """The most similar valid names, or all of them, as the end of an error message."""
     if not valid:
         return ", and no other"
-    return nearest(name, valid) or f"; expected one of {', '.join(valid[:MOST])}{more(valid, MOST)}"
+    return nearest(name, valid) or f"; expected one of {', '.join(valid[:MOST])}{and_others(valid, MOST)}"
 
 
 def one_of(name: str, valid: Sequence[str]) -> str:
@@ -92,11 +92,11 @@ def one_of(name: str, valid: Sequence[str]) -> str:
     return f"expected one of {', '.join(valid)}{near}"
 
 
-def more(names: Sequence[str], shown: int, word: str = "and") -> str:
+def and_others(names: Sequence[str], shown: int, word: str = "and") -> str:
     """The number of names that are not shown."""
     return f" {word} {len(names) - shown} more" if len(names) > shown else ""
 
 
-def listed(names: Sequence[str], word: str = "and") -> str:
+def join_names(names: Sequence[str], word: str = "and") -> str:
     """The first names, and the number of others."""
-    return ", ".join(names[:4]) + more(names, 4, word)
+    return ", ".join(names[:4]) + and_others(names, 4, word)

@@ -30,7 +30,7 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig, class_at
-from triptych.config.explain import describe_parts
+from triptych.config.diagnose import describe_parts
 
 BUILT = ("callbacks", "launcher", "sweeper", "hydra_logging", "job_logging")
 """The nodes from which Hydra builds objects."""

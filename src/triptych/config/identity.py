@@ -13,8 +13,8 @@ EVERY_STACK = ("model.encoder", "model.decoder", "model.source_encoder", "model.
 """The keys that may hold a stack."""
 
 FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.pruning",
-        "callbacks.spikes", "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps",
-        "trainer.default_root_dir", "test_weights", "not_finite",
+        "callbacks.loss_spikes", "batch.num_workers", "batch.eval_batch_size", "trainer.log_every_n_steps",
+        "trainer.default_root_dir", "test_weights", "on_nonfinite",
         "block.activation_checkpointing", *(f"{stack}.activation_checkpointing" for stack in EVERY_STACK),
         *PLACES)  # fmt: skip
 """Settings that may change when a run is resumed, because they do not affect the weights."""

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import PARTS, ConfigError, Shape, flat, target_of
+from triptych.config import PARTS, ConfigError, ShapeConfig, flat, target_of
 from triptych.config.schema import STACKS
 
 log = logging.getLogger("triptych")
@@ -80,7 +80,7 @@ def check_model_choice(config: DictConfig) -> None:
         node: [key for key in own[node] if config[node][key] != own[node][key] and not is_overridden(f"{node}.{key}")]
         for node in ("shape", "block", "heads")
     }
-    if differ["shape"] and own.shape != OmegaConf.structured(Shape()):
+    if differ["shape"] and own.shape != OmegaConf.structured(ShapeConfig()):
         of_model, of_experiment = (" ".join(f"shape.{k}={c.shape[k]}" for k in differ["shape"]) for c in (own, config))
         of_experiment = of_experiment if choices["shape"] is None else f"shape={choices['shape']}"
         raise ConfigError(
@@ -88,7 +88,7 @@ def check_model_choice(config: DictConfig) -> None:
             f"or {of_experiment} for the experiment's"
         )
     differences = [
-        f"{node}.{key}={name_of(config[node][key])} (model={model}: {name_of(own[node][key])})"
+        f"{node}.{key}={spelled_value(config[node][key])} (model={model}: {spelled_value(own[node][key])})"
         for node in ("block", "heads")
         for key in differ[node]
     ]
@@ -168,7 +168,10 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
     embeddings = [OmegaConf.select(theirs, f"model.{name}") for name in ("embedding", "source_embedding")]
-    signals = {"frames": "num_mels", "patches": "patch_size"}  # with a key that only this embedding has
+    signals = {
+        "audio_embedding": "num_mels",
+        "image_embedding": "patch_size",
+    }  # with a key that only this embedding has
     read = [node for node, key in signals.items() if any(part is not None and key in part for part in embeddings)]
     nodes = ("shape", "block", "heads", *read)
     settings = {f"{node}.{key}": value for node in nodes for key, value in theirs[node].items()}
@@ -206,7 +209,7 @@ def has_towers(config: DictConfig) -> bool:
 def base_of(config: DictConfig) -> str:
     """The choice of ``model=`` with the class of the network."""
     architecture: str = target_of(config, "model").architecture
-    return f"two_{architecture.removesuffix('_only')}s" if has_towers(config) else architecture
+    return f"dual_{architecture.removesuffix('_only')}" if has_towers(config) else architecture
 
 
 def stack_sources(architecture: str, own: str) -> dict[str, str]:
@@ -229,11 +232,11 @@ def warn_of_difference(config: DictConfig, key: str, value: object) -> None:
     """Warns if the trained model had another value of a network setting, unless it is a dropout."""
     own_value = OmegaConf.select(config, key)
     if own_value != value and key.startswith(("block.", "model.")) and "dropout" not in key:
-        own, their = name_of(own_value), name_of(value)
+        own, their = spelled_value(own_value), spelled_value(value)
         log.warning("%s=%s, but init_from=%s was trained with %s", key, own, config.init_from, their)
 
 
-def name_of(value: object) -> object:
+def spelled_value(value: object) -> object:
     """The name of a value in a message: the class of a part or path, otherwise the value itself."""
     value = value._target_ if isinstance(value, DictConfig) else value
     return value.rpartition(".")[2] if isinstance(value, str) else value
@@ -266,7 +269,7 @@ def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
     template = OmegaConf.create({**nodes, "model": OmegaConf.to_container(model, resolve=False)})
     found = {}
     for part in map(str, theirs.model):
-        if part == "tie_output" or (part == "head" and not has_towers(theirs)):
+        if part == "tie_word_embeddings" or (part == "head" and not has_towers(theirs)):
             continue
         node, is_there = theirs.model[part], OmegaConf.select(template, f"model.{part}") is not None
         keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) and is_there else [part]

@@ -19,8 +19,8 @@ class EncodingSettings:
 
     too_long: str = "error"
     eval_stride: int | None = None
-    merge_dropout: float = 0.0
-    cuts: int = 8
+    bpe_dropout: float = 0.0
+    bpe_dropout_copies: int = 8
     seed: int = 1
     task: Mapping[str, Any] = field(default_factory=dict)
 
@@ -29,10 +29,10 @@ class EncodingSettings:
 class LoaderSettings:
     """How encoded examples are batched; see ``BatchConfig``."""
 
-    size: int | None
-    tokens: int | None
-    packed: bool | None
-    eval_size: int
+    global_size: int | None
+    max_tokens: int | None
+    packing: bool | None
+    eval_batch_size: int
     num_workers: int
 
 
@@ -50,7 +50,7 @@ class TrainerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """A complete configuration; see ``TrainConfig`` and ``Shape``.
+    """A complete configuration; see ``TrainConfig`` and ``ShapeConfig``.
 
     Attributes:
         vocab_size: vocabulary of the network; None: the input is not tokens.
@@ -64,7 +64,7 @@ class RunSettings:
     init_from: str | None
     match: str | None
     compile: bool
-    not_finite: str
+    on_nonfinite: str
     test_weights: Literal["last", "best"]
     vocab_size: int | None
     max_length: int
@@ -88,7 +88,7 @@ class RunSettings:
             init_from=nodes.init_from,
             match=nodes.match,
             compile=nodes.compile,
-            not_finite=nodes.not_finite,
+            on_nonfinite=nodes.on_nonfinite,
             test_weights=nodes.test_weights,
             vocab_size=nodes.shape.vocab_size,
             max_length=nodes.shape.max_length,

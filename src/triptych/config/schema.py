@@ -8,7 +8,7 @@ from omegaconf import MISSING, DictConfig
 
 
 @dataclass
-class Shape:
+class ShapeConfig:
     """The size of a network, shared by every architecture.
 
     Attributes:
@@ -32,7 +32,7 @@ class Shape:
 
 
 @dataclass
-class Block:
+class BlockConfig:
     """The parts of a Transformer block, shared by every stack. Each part is a config group (``block/position=rotary``)
     with its own options (``block.position.theta=5e5``).
 
@@ -47,7 +47,7 @@ class Block:
         bias: whether linear layers have a bias.
         scale_embedding: whether token embeddings are multiplied by sqrt(d_model).
         num_token_types: number of token type embeddings, for example 2 for pairs of texts; 0: none.
-        tie_output: whether the output layer shares the token embedding, if the outputs are tokens.
+        tie_word_embeddings: whether the output layer shares the token embedding, if the outputs are tokens.
         dropout: dropout of the embeddings and of the output of each sub-layer.
         token_dropout: probability that a token embedding is dropped in training (its position is kept).
         activation_checkpointing: whether the backward pass recomputes each block, which saves memory and takes longer.
@@ -63,7 +63,7 @@ class Block:
     bias: bool = True
     scale_embedding: bool = True
     num_token_types: int = 0
-    tie_output: bool = True
+    tie_word_embeddings: bool = True
     dropout: float = 0.1
     token_dropout: float = 0.0
     activation_checkpointing: bool = False
@@ -74,7 +74,7 @@ PARTS = ("position", "attention", "feed_forward", "residual", "norm")
 
 
 @dataclass
-class Heads:
+class HeadsConfig:
     """The output heads; ``model.head`` is one of them, depending on the task.
 
     Attributes:
@@ -93,40 +93,40 @@ class BatchConfig:
     """How examples are batched.
 
     Attributes:
-        size: examples per optimizer step, summed over all ranks and accumulated batches; None: tokens limits the step.
-        tokens: maximum number of tokens per optimizer step, source and target together, without padding; None: size
+        global_size: examples per optimizer step, over all ranks and accumulated batches; None: max_tokens limits it.
+        max_tokens: maximum number of tokens per optimizer step, source and target together, without padding; None: size
             sets the number of examples.
-        packed: whether the sequences of a training batch are packed into one row without padding. Sequences do not
+        packing: whether the sequences of a training batch are packed into one row without padding. Sequences do not
             attend to each other. Results are the same except for rounding and dropout masks. Validation and test
             batches are padded. None: packs on CPUs if padding would be at least 10 % of the positions.
-        eval_size: batch size of validation and test; does not change any metric.
+        eval_batch_size: batch size of validation and test; does not change any metric.
         eval_stride: distance in tokens between the windows of a long text in validation and test. The overlap with the
             previous window is context and is not scored again. None: shape.max_length, without overlap.
         num_workers: worker processes that collate batches; 0: none.
         too_long: handling of examples longer than shape.max_length tokens: error, truncate, or drop. With drop,
             validation and test examples are truncated instead.
-        merge_dropout: probability of BPE-dropout (Provilkov et al. 2020), with tokenizer=bpe: each training example is
+        bpe_dropout: probability of BPE-dropout (Provilkov et al. 2020), with tokenizer=bpe: each training example is
             tokenized several times, and each time every merge is left out with this probability. (The paper draws for
             each merge in each word instead.) 0: off.
-        cuts: number of tokenized copies of each training example per epoch, if merge_dropout is not 0.
+        bpe_dropout_copies: number of tokenized copies of each training example per epoch, if bpe_dropout is not 0.
     """
 
-    size: int | None = 128
-    tokens: int | None = None
-    packed: bool | None = None
-    eval_size: int = 256
+    global_size: int | None = 128
+    max_tokens: int | None = None
+    packing: bool | None = None
+    eval_batch_size: int = 256
     eval_stride: int | None = None
     num_workers: int = 0
     too_long: str = field(default="error", metadata={"choices": ("error", "truncate", "drop")})
-    merge_dropout: float = 0.0
-    cuts: int = 8
+    bpe_dropout: float = 0.0
+    bpe_dropout_copies: int = 8
 
 
 STACKS = {
     "full": ("encoder", "decoder"),
     "encoder_only": ("encoder",),
     "decoder_only": ("decoder",),
-    "prefix_decoder": ("decoder",),
+    "prefix_lm": ("decoder",),
 }
 """The stacks of each architecture, by their names in its configuration."""
 ARCHITECTURES = tuple(STACKS)
@@ -139,8 +139,8 @@ class TrainConfig:
     """The root of a training run. Nodes without a type here are typed by the class that they build.
 
     Attributes:
-        frames: embedding of audio input (``triptych.nn.FrameEmbedding``).
-        patches: embedding of image input (``triptych.nn.PatchEmbedding``).
+        audio_embedding: embedding of audio input (``triptych.nn.FrameEmbedding``).
+        image_embedding: embedding of image input (``triptych.nn.PatchEmbedding``).
         seed: random seed of the weights, the order of the examples and dropout.
         run_dir: output directory.
         resume: auto (resume from the latest good checkpoint in run_dir, if it has one), never (start from scratch), or
@@ -155,16 +155,16 @@ class TrainConfig:
         reference: an architecture (this configuration with it), the directory of a finished run, or the target value.
         test_weights: whether to test the last weights or the best ones by validation.
         compile: whether to compile blocks and losses with torch.compile in training.
-        not_finite: reaction to a NaN or infinite loss or gradient: stop the run, or skip the step (and count it).
+        on_nonfinite: reaction to a NaN or infinite loss or gradient: stop the run, or skip the step (and count it).
     """
 
-    shape: Shape = field(default_factory=Shape)
-    block: Block = field(default_factory=Block)
-    heads: Heads = field(default_factory=Heads)
+    shape: ShapeConfig = field(default_factory=ShapeConfig)
+    block: BlockConfig = field(default_factory=BlockConfig)
+    heads: HeadsConfig = field(default_factory=HeadsConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     model: dict[str, Any] = MISSING
-    frames: dict[str, Any] = MISSING
-    patches: dict[str, Any] = MISSING
+    audio_embedding: dict[str, Any] = MISSING
+    image_embedding: dict[str, Any] = MISSING
     task: dict[str, Any] = MISSING
     data: dict[str, Any] = MISSING
     tokenizer: dict[str, Any] = MISSING
@@ -181,7 +181,7 @@ class TrainConfig:
     match: str | None = field(default=None, metadata={"choices": MATCHES})
     reference: str | None = None
     compile: bool = False
-    not_finite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
+    on_nonfinite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
     test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
 
 
@@ -208,7 +208,7 @@ class EvaluateConfig:
     Attributes:
         checkpoint: checkpoint file, or run directory (its latest checkpoint).
         data: another corpus, or changed settings of the corpus of the training run; empty: that corpus.
-        eval_size: batch size; None: as in training (in bf16 another size changes the last digits).
+        batch_size: batch size; None: as in training (in bf16 another size changes the last digits).
         num_beams: beams of the beam search; None: as in training, also for the next two.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
@@ -219,7 +219,7 @@ class EvaluateConfig:
 
     checkpoint: str = MISSING
     data: dict[str, Any] = field(default_factory=dict)
-    eval_size: int | None = None
+    batch_size: int | None = None
     num_beams: int | None = None
     length_penalty: float | None = None
     early_stopping: Any = None

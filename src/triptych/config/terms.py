@@ -5,15 +5,16 @@ import re
 from collections.abc import Collection
 
 THEIR_KEYS = {
-    "batch.eval_size": "eval_batch_size per_device_eval_batch_size val_batch_size test_batch_size",
-    "batch.size": "batch_size bs train_batch_size per_device_train_batch_size global_batch_size micro_batch_size",
-    "batch.tokens": "max_tokens batch_tokens tokens_per_batch",
-    "eval_size": "batch_size bs eval_batch_size",
+    "batch.eval_batch_size": "per_device_eval_batch_size val_batch_size test_batch_size",
+    "batch.global_size": "batch_size bs train_batch_size per_device_train_batch_size global_batch_size "
+    "micro_batch_size",
+    "batch.max_tokens": "batch_tokens tokens_per_batch",
+    "batch_size": "bs per_device_eval_batch_size",
     "block.position.first": "first_position",
     "block.position.max_distance": "relative_max_distance relative_attention_max_distance max_distance",
     "block.position.num_buckets": "relative_buckets relative_attention_num_buckets num_buckets",
     "block.position.scaling": "rope_scaling",
-    "block.position.share": "rotary_pct partial_rotary_factor rope_pct rotary_percent",
+    "block.position.partial_rotary_factor": "rotary_pct rope_pct rotary_percent",
     "block.position.local_theta": "local_rope_theta rope_local_base_freq rope_local_theta",
     "block.position.theta": "rope_theta theta rotary_emb_base",
     "block/feed_forward": "feed_forward ffn gated swiglu glu",
@@ -28,13 +29,13 @@ THEIR_KEYS = {
     "block.attention.qk_norm": "qk_norm query_key_norm",
     "block.attention.scale": "qk_scale",
     "block.attention.softcap": "attn_logit_softcapping attn_softcap logit_softcapping soft_cap softcap",
-    "block.attention.windows": "windows window sliding_window window_size",
+    "block.attention.sliding_windows": "window sliding_window window_size",
     "block.feed_forward.activation": "activation hidden_act activation_function",
     "block.feed_forward.dropout": "feed_forward_dropout activation_dropout",
     "block.norm.eps": "norm_eps layer_norm_eps rms_norm_eps layer_norm_epsilon",
     "callbacks": "early_stopping ema callback",
     "callbacks.checkpoints.every_n_steps": "save_steps save_every save_interval checkpoint_every save_strategy",
-    "callbacks.checkpoints.keep": "save_total_limit save_top_k keep_last_n",
+    "callbacks.checkpoints.keep_latest": "save_total_limit save_top_k keep_last_n",
     "checkpoint": "ckpt ckpt_path checkpoint_path run run_dir model model_path model_name_or_path experiment resume",
     "compile": "torch_compile",
     "data.dir": "data_dir data_path dataset_path data_folder root path folder",
@@ -76,7 +77,7 @@ THEIR_KEYS = {
     "trainer.log_every_n_steps": "logging_steps log_every log_interval log_freq",
     "trainer.max_steps": "epochs epoch num_epochs n_epochs max_epochs min_epochs num_train_epochs max_epoch steps "
     "num_steps n_steps total_steps train_steps training_steps max_iters iterations num_iterations max_update updates "
-    "num_updates max_updates",
+    "num_steps max_updates",
     "trainer.num_nodes": "nodes nnodes n_nodes",
     "trainer.precision": "fp16 bf16 fp32 amp mixed_precision half dtype torch_dtype use_amp",
     "trainer.val_check_interval": "eval_steps eval_every eval_interval val_interval validate_every "
@@ -97,15 +98,15 @@ THEIR_CHOICES = {
     "decoder_only": "decoder causal gpt_like autoregressive",
     "encoder_only": "encoder",
     "fast": "true 1 yes on",
-    "gated": "swiglu geglu glu reglu",
-    "layer": "layer_norm ln",
+    "gated_mlp": "swiglu geglu glu reglu",
+    "layer_norm": "ln layernorm",
     "multi_head": "mha gqa mqa multihead",
-    "plain": "mlp ffn",
-    "post": "post_norm after",
-    "prefix_decoder": "prefix_lm prefixlm prefix bidirectional non_causal_decoder",
-    "pre": "pre_norm before first",
-    "relative": "t5 bucketed",
-    "rms": "rms_norm",
+    "mlp": "ffn feed_forward",
+    "post_norm": "after postnorm",
+    "prefix_lm": "prefixlm prefix bidirectional non_causal_decoder",
+    "pre_norm": "before first prenorm",
+    "relative_bias": "t5 bucketed",
+    "rms_norm": "rmsnorm",
     "full": "encoder_decoder seq2seq enc_dec vanilla",
     "gelu_tanh": "gelu_new gelu_pytorch_tanh",
     "gpt2/small": "gpt2",
@@ -157,11 +158,65 @@ THEIR_LAUNCHER_KEYS = {
 }
 """Names in sbatch and other launchers, by our launcher option."""
 
+RENAMED_KEYS = {
+    "batch.cuts": "batch.bpe_dropout_copies",
+    "batch.eval_size": "batch.eval_batch_size",
+    "batch.merge_dropout": "batch.bpe_dropout",
+    "batch.packed": "batch.packing",
+    "batch.size": "batch.global_size",
+    "batch.tokens": "batch.max_tokens",
+    "block.attention.num_global": "block.attention.num_global_tokens",
+    "block.attention.num_rounds": "block.attention.num_hashes",
+    "block.attention.reach": "block.attention.bucket_window",
+    "block.attention.windows": "block.attention.sliding_windows",
+    "block.position.cross": "block.position.rotate_cross_attention",
+    "block.position.share": "block.position.partial_rotary_factor",
+    "block.tie_output": "block.tie_word_embeddings",
+    "callbacks.checkpoints.background": "callbacks.checkpoints.async_save",
+    "callbacks.checkpoints.keep": "callbacks.checkpoints.keep_latest",
+    "callbacks.spikes": "callbacks.loss_spikes",
+    "data.pair": "data.text_pair",
+    "data.sound": "data.audio",
+    "eval_size": "batch_size",
+    "frames": "audio_embedding",
+    "model.head.pool": "model.head.pooling",
+    "not_finite": "on_nonfinite",
+    "patches": "image_embedding",
+    "scheduler.min_factor": "scheduler.min_lr_factor",
+    "task.constraints": "task.logits_processors",
+    "task.draws": "task.copies_per_text",
+    "task.mask_share": "task.mask_prob",
+    "task.share": "task.fim_rate",
+    "task.steps": "task.num_inference_steps",
+    "task.suffix_share": "task.fim_spm_rate",
+    "task.template": "task.chat_template",
+    "task.whole_words": "task.whole_word_masking",
+}
+"""The keys of Triptych 0.2, and of today."""
+
+RENAMED_CHOICES = {
+    "block/feed_forward": {"gated": "gated_mlp", "plain": "mlp"},
+    "block/norm": {"layer": "layer_norm", "rms": "rms_norm"},
+    "block/position": {"relative": "relative_bias"},
+    "block/residual": {
+        "post": "post_norm",
+        "pre": "pre_norm",
+        "res_post": "res_post_norm",
+        "sandwich": "sandwich_norm",
+    },
+    "callbacks": {"new_weights_first": "freeze_pretrained"},
+    "model": {"prefix_decoder": "prefix_lm", "two_decoders": "dual_decoder", "two_encoders": "dual_encoder"},
+}
+"""By group, the choices of Triptych 0.2, and of today."""
+
+RENAMED_COMMANDS = {"get": "download"}
+
+
 REMARKS = {
-    "block/feed_forward": "such as block/feed_forward=gated block.feed_forward.activation=silu",
-    "block/norm": "such as block/norm=rms block.norm.eps=1e-6",
+    "block/feed_forward": "such as block/feed_forward=gated_mlp block.feed_forward.activation=silu",
+    "block/norm": "such as block/norm=rms_norm block.norm.eps=1e-6",
     "block/position": "such as block/position=rotary block.position.theta=5e5",
-    "block/residual": "such as block/residual=post",
+    "block/residual": "such as block/residual=post_norm",
     "callbacks": "callbacks=[default,ema,early_stopping]",
     "data": "such as data=parallel_text data.dir=FOLDER 'data.train=[a.en,a.de]'",
     "debug": "debug=fast runs five steps; triptych doctor only shows the plan",
@@ -173,6 +228,25 @@ REMARKS = {
     "trainer.accelerator": "cpu, gpu or auto",
 }
 """Remarks to add to the suggestion of a key."""
+
+
+def renamed_key(key: str) -> str | None:
+    """Returns today's name of a key of Triptych 0.2; None: it was not renamed. Settings of one stack
+    (model.decoder.position.share) and of a signal (frames.stride) follow their node."""
+    first, _, rest = key.partition(".")
+    if first in ("frames", "patches") and rest:
+        return f"{RENAMED_KEYS[first]}.{rest}"
+    stack = re.match(r"model\.\w+\.", key)
+    name = RENAMED_KEYS.get(f"block.{key[stack.end() :]}" if stack else key)
+    return RENAMED_KEYS.get(key) or (stack[0] + name.removeprefix("block.") if stack and name else name)
+
+
+def renamed_choice(group: str, choice: str) -> str | None:
+    """Returns today's name of a choice of Triptych 0.2; None: it was not renamed."""
+    base = re.sub(r"@.*", "", group)
+    if base in ("data", "experiment") and choice.startswith("probes/"):
+        return choice.replace("probes/", "synthetic/", 1)
+    return RENAMED_CHOICES.get(base, {}).get(choice)
 
 
 def our_key(theirs: str, ours: Collection[str]) -> str | None:

@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def about(seconds: float) -> str:
+def about_duration(seconds: float) -> str:
     """``about 42 s``, and ``less than a second``."""
     text = duration(seconds)
     return text if seconds < 1 else f"about {text}"

@@ -62,7 +62,7 @@ class ChatTemplate:
         """Renders the conversation and locates the model's messages.
 
         Returns:
-            The text, and the (start, end) characters of each model message: from the end of the generation prompt to
+            The text, and the (start, end) characters of each model message, from the end of the generation prompt to
             the end of the turn.
 
         Raises:

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from triptych.data.audio import Audio
 from triptych.data.images import Image
-from triptych.data.sound import Sound
 
-Place = tuple[Path, int | str]
+SourceLocation = tuple[Path, int | str]
 """A file or a dataset, and the position in it: a line number, or a text such as "row 7"."""
 
 
-def at(place: Place) -> str:
+def at(place: SourceLocation) -> str:
     """Formats a place as the start of a message."""
     return f"{place[0]}, {f'line {place[1]}' if isinstance(place[1], int) else place[1]}"
 
@@ -31,7 +31,7 @@ def without_collection() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerSpan:
     """A span of a text that answers a question.
 
     Attributes:
@@ -72,10 +72,10 @@ class Example:
         tags: one tag per word of ``words`` (tagging); None: the word has no tag and is not scored.
         words: the text split into the units that are tagged (tagging).
         image: the image, for tasks with image input.
-        sound: the audio, for tasks with audio input.
-        pair: the second text of a pair (classification, similarity); the context of the question ``text``.
+        audio: the audio, for tasks with audio input.
+        text_pair: the second text of a pair (classification, similarity); the context of the question ``text``.
         score: the number to predict (similarity).
-        answers: spans of ``pair`` that answer the question, all of them correct; empty: the question has no answer.
+        answers: spans of ``text_pair`` that answer the question, all correct; empty: the question has no answer.
         messages: a conversation that ends with a message of the model.
         difficulty: measures of difficulty by name, such as the length; None: unknown.
         place: where the example was read from; None: it was generated.
@@ -87,13 +87,13 @@ class Example:
     words: tuple[str, ...] | None = None
     tags: tuple[str | None, ...] | None = None
     image: Image | None = None
-    sound: Sound | None = None
-    pair: str | None = None
+    audio: Audio | None = None
+    text_pair: str | None = None
     score: float | None = None
-    answers: tuple[Answer, ...] | None = None
+    answers: tuple[AnswerSpan, ...] | None = None
     messages: tuple[Message, ...] | None = None
     difficulty: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
-    place: Place | None = field(default=None, repr=False, compare=False)
+    place: SourceLocation | None = field(default=None, repr=False, compare=False)
 
     @property
     def where(self) -> str:
@@ -101,7 +101,7 @@ class Example:
         return repr(self.text[:60]) if self.place is None else at(self.place)
 
 
-def conversation(messages: Sequence[Message], place: Place | None = None) -> Example:
+def conversation(messages: Sequence[Message], place: SourceLocation | None = None) -> Example:
     """Makes the example of a conversation. Its target is the last message, and its text the previous messages, one per
     line."""
     before, last = messages[:-1], messages[-1]

@@ -9,9 +9,9 @@ from jaxtyping import Int
 from triptych.data.example import Example
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
-from triptych.storage.arrays import key_of
+from triptych.storage.array_files import cache_key
 from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, kept, read_json
+from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_json_if_valid
 
 Overlap = dict[str, dict[str, float]]
 """For ``validation`` and ``test``: the fraction of examples whose input occurs in the training split (``inputs``), and
@@ -24,16 +24,16 @@ def read_overlap(splits: Splits, digest: str) -> Overlap | None:
     Args:
         digest: equal for equal examples.
     """
-    path = cache_folder() / "overlaps" / f"{key_of(digest)}.json"
+    path = cache_folder() / "overlaps" / f"{cache_key(digest)}.json"
 
     def read() -> Overlap | None:
-        content = read_json(path)
+        content = read_json_if_valid(path)
         return content and content["overlap"]
 
     train, validation, test = splits.train, splits.validation, splits.test
     if isinstance(train, LongText) or isinstance(validation, LongText) or isinstance(test, LongText):
         return None
-    return kept(
+    return get_or_make_best_effort(
         path,
         "the overlap of the splits is",
         read,
@@ -88,10 +88,10 @@ def _input_of(example: Example) -> Hashable:
     """The text of an image or audio example is only its name, so the content is hashed instead."""
     if example.image is not None:
         return example.image.shape, example.image.content
-    if example.sound is not None:
-        return example.sound.content
+    if example.audio is not None:
+        return example.audio.content
     text = " ".join((example.text if example.words is None else " ".join(example.words)).split())
-    return text if example.pair is None else (text, " ".join(example.pair.split()))
+    return text if example.text_pair is None else (text, " ".join(example.text_pair.split()))
 
 
 def _target_of(example: Example) -> Hashable:

@@ -1,4 +1,4 @@
-"""Hugging Face folders in and out."""
+"""Import from and export to Hugging Face folders."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Lightning's metrics import transformers where it is installed, for their own use: none of ours is of it
+    # Lightning's metrics import transformers if it is installed; Triptych's metrics do not use it
     if name not in __all__:
         raise AttributeError(f"module 'triptych.interop' has no attribute {name!r}")
     module = {"_network": "networks", "h_folder": "push"}.get(name[-8:], "folders")

@@ -20,37 +20,37 @@ AUTO_CLASSES = {
     "LMHeadModel": "AutoModelForCausalLM",
     "CLIPModel": "AutoModel",
 }
-"""By the ending of a class of ``transformers``, the automatic class that loads it."""
+"""The automatic class of ``transformers``, by the ending of the class that it loads."""
 
 
 def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]) -> str:
-    """The text of README.md, with the facts of the run.
+    """The text of README.md, with the record of the run.
 
     Args:
-        class_name: of ``transformers``, that loads the folder.
-        record: the run's summary.json; empty: there is none.
+        class_name: class of ``transformers`` that loads the folder.
+        record: the run's summary.json; empty without one.
     """
     auto = next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
     answers = auto == "AutoModelForQuestionAnswering"
     asked = '"QUESTION", "TEXT"' if answers else '"..."'
     writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForCausalLM")
     kinds = {"full": "full (encoder-decoder)", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
-    facts = {
+    info = {
         "task": task.name.replace("_", " "),
         "architecture": kinds[task.architecture],
         "parameters": f"{count_parameters(task.network)[0]:,}",
     }
-    recorded = {"data": "data", "seed": "seed", "updates": "updates", "train_tokens": "training tokens"}
-    facts |= {
+    recorded = {"data": "data", "seed": "seed", "steps": "steps", "train_tokens": "training tokens"}
+    info |= {
         text: f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
         for key, text in recorded.items()
         if key in record
     }
     labels = task.labels
     if labels:
-        facts["classes"] = ", ".join(labels)
+        info["classes"] = ", ".join(labels)
     reads_text = task.has_tokens
-    reader = "tokenizer" if task.audio is None and not task.has_two_towers else "processor"
+    reader = "tokenizer" if task.audio is None and not task.is_dual_encoder else "processor"
     lines = [
         "---",
         "library_name: transformers",
@@ -63,7 +63,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         "",
         "| | |",
         "|---|---|",
-        *(f"| {key} | {value} |" for key, value in facts.items()),
+        *(f"| {key} | {value} |" for key, value in info.items()),
         "",
         "```python",
         f"from transformers import {auto}" + (f", Auto{reader.title()}" if reads_text else ""),
@@ -80,12 +80,12 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         ]
     elif answers:
         lines += ["outputs = model(**inputs)  # start_logits and end_logits of each token"]
-    elif task.has_two_towers:
+    elif task.is_dual_encoder:
         lines += ["logits = model(**inputs).logits_per_image  # a row for each image, a column for each text"]
     else:
         lines += ["logits = model(**inputs).logits"]
     lines += ["```", ""]
-    if record.get("weights_sha256") == weights_sha256(task.network):  # those of another checkpoint say nothing here
+    if record.get("weights_sha256") == weights_sha256(task.network):  # not the metrics of another checkpoint
         lines += ["Measured at the end of the training:", "", "| metric | value |", "|---|---|"]
         lines += [*(f"| {key} | {value:.4f} |" for key, value in record["metrics"].items()), ""]
     if command := record.get("command"):
@@ -96,8 +96,8 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
 
 
 def _inputs(task: Task, asked: str) -> list[str]:
-    """The code that makes the inputs of a model."""
-    if task.has_two_towers:
+    """The code that prepares the inputs of a model."""
+    if task.is_dual_encoder:
         return ['inputs = processor(text=["...", "..."], images=..., padding=True, return_tensors="pt")']
     if task.image_shape is not None:
         return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training']

@@ -1,5 +1,5 @@
-"""Trained tasks from Hugging Face folders, and into them: tokenizer, generation settings and model card included."""
-# Takes a DictConfig: a configuration is made here, or read back to be changed.
+"""Import and export of trained tasks as Hugging Face folders, with tokenizer, generation settings and model card."""
+# Takes a DictConfig: creates a configuration, or reads one to change it.
 
 import copy
 from collections.abc import Sequence
@@ -9,44 +9,43 @@ from typing import Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly.network import make_task
+from triptych.assembly.make_task import make_task
 from triptych.assembly.restore import checkpoint_file, restore
-from triptych.config import ConfigError, refusing, target_of
+from triptych.config import ConfigError, error_prefix, target_of
 from triptych.config.run_settings import RunSettings
-from triptych.data import Characters, CorpusFacts, Tokenizer
+from triptych.data import Characters, CorpusInfo, Tokenizer
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 from triptych.interop.card import model_card
 from triptych.interop.families.family import CLASSIFYING, Family
 from triptych.interop.generation import FILE, generation_settings, read_generation
 from triptych.interop.networks import FAMILIES, read_network, write_network
-from triptych.interop.tensors import read_json, write_json
+from triptych.interop.tensors import read_json_object, write_json
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import GenerativeTask, Predictor, Task
 from triptych.tasks.forward import reads_token_types
-from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 MISTAKEN = 2
-"""An eos_token_id that ``CLIPModel`` takes for the mistake of its first files: it then looks for the largest token in
-place of this one. Of a network whose texts end so, as those of Triptych's own tokenizers do, an export gives
-that token another number."""
+"""An eos_token_id that ``CLIPModel`` treats as an error of its first files: it then uses the largest token instead. If
+the texts of a network end with this token, as with Triptych's own tokenizers, an export gives the token another id."""
 
 
 def load_pretrained(
     folder: str | Path, task: str | None = None, *, new_head: bool = False, families: Sequence[Family] = FAMILIES
 ) -> Predictor:
-    """The model of a Hugging Face folder, ready for ``predict``.
+    """Loads the model of a Hugging Face folder, ready for ``predict``.
 
     Args:
-        folder: with config.json, safetensors files and, but for images, the files of a tokenizer.
+        folder: with config.json, safetensors files and, except for image models, tokenizer files.
         task: translation, text_to_text, chat, classification, tagging, question_answering, language_modeling,
-            denoising, infilling, transcription or image_text_matching; None: the one of its class.
-        new_head: whether the head may be missing; it is then new.
-        families: that the folder may be of.
+            denoising, infilling, transcription or image_text_matching; None: the task of its class.
+        new_head: whether to initialize a missing head.
+        families: supported families.
 
     Raises:
-        ConfigError: a folder of another kind, or one that lacks something; never a part of it in silence.
+        ConfigError: an unsupported or incomplete folder.
     """
     return Predictor(_read(folder, task, new_head, families)[1])
 
@@ -61,14 +60,7 @@ def import_folder(
 ) -> Predictor:
     """Writes a checkpoint of a Hugging Face folder's model, for ``train init_from=``, ``evaluate`` and ``predict``.
 
-    Args:
-        folder: see ``load_pretrained``.
-        task: see ``load_pretrained``.
-        new_head: see ``load_pretrained``.
-        families: see ``load_pretrained``.
-
-    Returns:
-        The model.
+    The arguments are those of ``load_pretrained``; the result is the loaded model.
 
     Raises:
         ConfigError: see ``load_pretrained``; or the file exists.
@@ -80,25 +72,25 @@ def import_folder(
     plain = cast(dict[str, object], OmegaConf.to_container(config, resolve=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = TrainingModule(read).state_dict()
-    write_checkpoint({"state_dict": weights, "triptych": checkpoint_facts(plain, read)}, path)
+    write_checkpoint({"state_dict": weights, "triptych": checkpoint_metadata(plain, read)}, path)
     return Predictor(read)
 
 
 def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Sequence[Family] = FAMILIES) -> str:
     """Writes the model of a checkpoint as a folder that ``transformers`` loads: config.json, model.safetensors, the
-    tokenizer, generation_config.json and a model card. (For images alone there is no tokenizer, and no image processor:
-    what pixels were divided by is the corpus's affair.)
+    tokenizer, generation_config.json and a model card. (An image model has no tokenizer and no image processor: the
+    corpus defines the scaling of pixels.)
 
     Args:
         checkpoint: a file, or a run directory (its newest checkpoint).
         folder: new or empty.
-        families: that the network may be written as.
+        families: supported families.
 
     Returns:
         The name of the class that loads it.
 
     Raises:
-        ConfigError: no such checkpoint, a folder that is not empty, or a network that no published family is.
+        ConfigError: no such checkpoint, a folder that is not empty, or a network that matches no published family.
     """
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -107,12 +99,12 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     tokenizer = task.tokenizer
     if tokenizer.sides is not None and tokenizer.sentencepiece is None:
         raise ConfigError("tokenizer.joint=false: two models with one table; expected joint=true, or MarianMT's")
-    if task.corpus.is_stream:  # what goes on with a part of a long text begins anywhere
+    if task.corpus.is_stream:  # a continued part of a long text may begin anywhere
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
     network = task.network
-    if task.has_two_towers and tokenizer.special.eos == MISTAKEN:
+    if task.is_dual_encoder and tokenizer.special.eos == MISTAKEN:
         last = tokenizer.last_of_model
-        tokenizer, network = tokenizer.exchanged(MISTAKEN, last), with_rows_exchanged(network, MISTAKEN, last)
+        tokenizer, network = tokenizer.with_swapped_ids(MISTAKEN, last), with_rows_exchanged(network, MISTAKEN, last)
     special = tokenizer.special
     reads_text = task.has_tokens
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
@@ -125,7 +117,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         ends_with_sep = task.name in ("translation", "text_to_text")
         begin, end = special.begin, special.end if not goes_on else (special.sep,) if ends_with_sep else ()
-        if task.audio is not None:  # its texts are what the decoder writes
+        if task.audio is not None:  # the decoder generates its texts
             begin, end = (special.start, *special.target_begin), (special.eos,)
         side: Literal["left", "right"] = "left" if goes_on else "right"
         write_tokenizer(
@@ -141,19 +133,13 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         write_json(path / FILE, {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]
     run = RunDirectory(checkpoint_file(checkpoint).parent.parent)
-    record = read_json(run.record) if run.record.is_file() else {}
+    record = read_json_object(run.record) if run.record.is_file() else {}
     write_text(path / "README.md", model_card(path.name, task, class_name, record))
     return class_name
 
 
 def with_rows_exchanged(network: Network, one: int, other: int) -> Network:
-    """The network with two rows of its token table exchanged.
-
-    Args:
-        network: that reads tokens.
-        one: a token.
-        other: another.
-    """
+    """A copy of the network with two rows of its token table exchanged."""
     network = copy.deepcopy(network)
     assert isinstance(network.embedding, Embedding)
     table = network.embedding.tokens.weight.data
@@ -170,11 +156,11 @@ def _read(
     read = read_network(path, task_name, new_head=new_head, families=families)
     config = read.config
     if isinstance(read.network.embedding, PatchEmbedding):
-        tokenizer = Characters().train([])  # nobody uses it
+        tokenizer = Characters().train([])  # unused
     else:
-        with refusing():
+        with error_prefix():
             tokenizer = read_tokenizer(path)
-        config.tokenizer = {"_target_": "triptych.data.Pretrained", "dir": str(path)}
+        config.tokenizer = {"_target_": "triptych.data.PretrainedTokenizer", "dir": str(path)}
     config.batch.too_long = "truncate"
     architecture = read.network.architecture
     if issubclass(target_of(config, "task"), GenerativeTask) and architecture != "encoder_only":
@@ -183,8 +169,8 @@ def _read(
         special = read_generation(path, config.task, tokenizer.special, room=room, is_full=is_full, hears=hears)
         if special != tokenizer.special:
             tokenizer = Tokenizer.from_json(tokenizer.to_json(), special)
-    facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
-    with refusing(f"{path}: "):
-        task = make_task(RunSettings.of(config), tokenizer, facts, read.network)
+    info = CorpusInfo(tag_labels=read.labels) if read.task == "tagging" else CorpusInfo(labels=read.labels)
+    with error_prefix(f"{path}: "):
+        task = make_task(RunSettings.of(config), tokenizer, info, read.network)
     task.network.eval()
     return config, task

@@ -1,5 +1,5 @@
-"""How a published model decodes: generation_config.json, read and written."""
-# Takes a DictConfig: a configuration is made here, or read back to be changed.
+"""Reads and writes generation_config.json, the decoding settings of a published model."""
+# Takes a DictConfig: creates a configuration, or reads one to change it.
 
 import logging
 from dataclasses import asdict, replace
@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 
 from triptych.config import ConfigError
 from triptych.data import SpecialTokens
-from triptych.interop.families.family import TheirConfig
+from triptych.interop.families.family import HFConfig
 from triptych.interop.families.whisper import PROMPTING, TIMING, read_prompt
-from triptych.interop.tensors import read_json
-from triptych.models.generation import Constraints
+from triptych.interop.tensors import read_json_object
+from triptych.models.generation import LogitsProcessors
 from triptych.tasks import GenerativeTask
 
 log = logging.getLogger("triptych")
@@ -21,21 +21,21 @@ log = logging.getLogger("triptych")
 FILE = "generation_config.json"
 
 SEARCH = ("max_new_tokens", "num_beams", "length_penalty", "early_stopping")
-"""Settings of a task that have the same name there."""
+"""Settings of a task that have the same name in generation_config.json."""
 
 LENGTHS = {"max_length": 0, "min_length": 0}
-"""Of prompt and new tokens together; 0: no limit."""
+"""Lengths of prompt and new tokens together; 0: no limit."""
 
-FREE = asdict(Constraints())
+FREE = asdict(LogitsProcessors())
 
 TAKEN = {*SEARCH, *LENGTHS, *FREE, "decoder_start_token_id"}
 
 SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "min_p": None, "typical_p": 1.0, "top_h": None}
 SAMPLING |= {"epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
-"""What only acts where do_sample is true, with the values that do nothing."""
+"""Settings that only apply if do_sample is true, with their neutral values."""
 
 NEUTRAL: dict[str, Any] = {
-    "constraints": None,
+    "logits_processors": None,
     "diversity_penalty": 0.0,
     "do_sample": False,
     "encoder_no_repeat_ngram_size": 0,
@@ -54,7 +54,7 @@ NEUTRAL: dict[str, Any] = {
     "token_healing": False,
     "watermarking_config": None,
 }
-"""What is not supported, with the values that do nothing (null and these)."""
+"""Unsupported settings, with their neutral values (null and these)."""
 
 IDLE = {
     *("bos_token_id", "pad_token_id", "transformers_version", "use_cache", "cache_implementation", "cache_config"),
@@ -65,31 +65,33 @@ IDLE = {
     *("disable_compile", "prefill_chunk_size", "max_matching_ngram_size"),
     *TIMING,
 }
-"""What says nothing of the text: how fast it comes, and what is returned with it."""
+"""Settings that do not affect the text: speed, and additional outputs."""
 
 
 def read_generation(
     folder: Path, task: DictConfig, special: SpecialTokens, *, room: int, is_full: bool, hears: bool
 ) -> SpecialTokens:
-    """Puts the settings of a folder into those of a task that writes: generation_config.json, or what older folders
-    have of it in config.json. Those that are not supported, and do something, are named.
+    """Copies the decoding settings of a folder to a generative task: generation_config.json, or config.json in older
+    folders. Unsupported settings with an effect are listed.
 
     Args:
         folder: with one of these files.
         task: the node to fill in.
-        special: the tokens of the folder's tokenizer.
-        room: the most tokens that the network reads at once.
-        is_full: whether the decoder has an encoder; its prompt is then one token, unless it hears.
-        hears: whether it is Whisper, whose prompt the file says.
+        special: special tokens of the folder's tokenizer.
+        room: the network's maximum number of positions.
+        is_full: whether there is an encoder; the decoder prompt is then one token, except for Whisper.
+        hears: whether it is Whisper, whose prompt is in the file.
 
     Returns:
         The special tokens, with this prompt.
 
     Raises:
-        ConfigError: a file that contradicts the tokenizer, or settings that cannot be.
+        ConfigError: the file contradicts the tokenizer, or has invalid settings.
     """
     path = folder / FILE if (folder / FILE).is_file() else folder / "config.json"
-    values = {name: value for name, value in read_json(path).items() if value is not None and not name.startswith("_")}
+    values = {
+        name: value for name, value in read_json_object(path).items() if value is not None and not name.startswith("_")
+    }
     ends = values.get("eos_token_id", special.eos)
     ends = ends if isinstance(ends, list) else [ends]
     starts = [values.get("decoder_start_token_id", special.start) if is_full else special.start]
@@ -100,7 +102,7 @@ def read_generation(
     rules["eos_token_id"] = ends if len(ends) > 1 else []
     idle = IDLE if values.get("do_sample") else IDLE | SAMPLING.keys()
     neutral = NEUTRAL | SAMPLING
-    prompt, taken = read_prompt(TheirConfig(values, str(path))) if hears else ((), "")
+    prompt, taken = read_prompt(HFConfig(values, str(path))) if hears else ((), "")
     if taken:
         log.warning(
             '%s: no language is named, and none is detected; taken is %s ("language": "..." is another)', path, taken
@@ -109,11 +111,11 @@ def read_generation(
     names = {*values} - TAKEN - idle if path.name == FILE else {*values} & neutral.keys() - idle
     left_out = {name for name in names if values[name] != neutral.get(name)}
     longest, fewest = (_count(path, name, values.get(name, default)) for name, default in LENGTHS.items())
-    if is_full:  # the prompt, which they count, is one token; but Whisper's is not counted in the most
+    if is_full:  # their limit includes the prompt, which is one token; Whisper's is not included
         if longest:
             values = {"max_new_tokens": longest - (0 if hears else 1)} | values
         rules = {"min_new_tokens": max(fewest - 1 - len(prompt), 0)} | rules
-    else:  # it may be of any length
+    else:  # the prompt may have any length
         left_out |= {name for name, acts in (("max_length", 0 < longest < room), ("min_length", fewest > 0)) if acts}
     for name in SEARCH:
         if name in task:
@@ -124,7 +126,7 @@ def read_generation(
         said = ", ".join(f"{name}={values[name]}" for name in sorted(left_out))
         log.warning("%s: left out, so texts may differ from those of transformers: %s", path, said)
     if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
-        task.constraints = {"_target_": "triptych.models.generation.Constraints", **rules}
+        task.logits_processors = {"_target_": "triptych.models.generation.LogitsProcessors", **rules}
     return replace(special, target_begin=prompt) if hears else special
 
 
@@ -135,14 +137,14 @@ def _count(path: Path, name: str, value: object) -> int:
 
 
 def generation_settings(task: GenerativeTask) -> dict[str, Any]:
-    """How the task decodes, by the names of ``transformers``. A decoder by itself may write as far as it has positions,
-    since there is no limit that takes account of both the prompt and the new tokens."""
+    """Decoding settings of the task, by their names in ``transformers``. A decoder-only model has only a
+    max_length, its number of positions, because ``transformers`` does not combine it with max_new_tokens."""
     limit = {"max_new_tokens": task.max_new_tokens}
     prompt = task.tokenizer.special.target_begin if task.audio is not None else ()
-    if task.network.room is not None:
-        most = min(task.max_new_tokens, task.network.room - 1 - len(prompt))
-        limit = {"max_new_tokens": most} if task.architecture == "full" else {"max_length": task.network.room}
-    rules = asdict(task.constraints or Constraints())
+    if task.network.max_positions is not None:
+        most = min(task.max_new_tokens, task.network.max_positions - 1 - len(prompt))
+        limit = {"max_new_tokens": most} if task.architecture == "full" else {"max_length": task.network.max_positions}
+    rules = asdict(task.logits_processors or LogitsProcessors())
     if task.end != (eos := task.tokenizer.special.eos) and not rules["eos_token_id"]:
         rules["eos_token_id"] = [eos, task.end]
     return {

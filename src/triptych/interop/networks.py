@@ -1,5 +1,5 @@
-"""Networks from Hugging Face folders, and into them: configuration and weights."""
-# Takes a DictConfig: a configuration is made here, or read back to be changed.
+"""Import and export of networks as Hugging Face folders: configuration and weights."""
+# Takes a DictConfig: creates a configuration, or reads one to change it.
 
 import logging
 import shutil
@@ -17,32 +17,32 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from triptych.assembly.choose_parts import choose_parts
-from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest, refusing
-from triptych.config.overrides import base_of, name_of
+from triptych.config import ConfigError, TrainConfig, build, error_prefix, flat, join_names, nearest
+from triptych.config.overrides import base_of, spelled_value
 from triptych.interop.families import find_families
-from triptych.interop.families.equivalences import absorb, canonical, differences
-from triptych.interop.families.family import CLASSIFYING, Family, Settings, TheirConfig
-from triptych.interop.tensors import FILE, Tensors, read_json, to_ours, to_theirs, write_json
+from triptych.interop.families.equivalences import absorb, canonical, setting_differences
+from triptych.interop.families.family import CLASSIFYING, Family, HFConfig, Settings
+from triptych.interop.tensors import FILE, Tensors, from_hf, read_json_object, to_hf, write_json
 from triptych.nn import Network
 from triptych.storage.atomic import replacing
 
 log = logging.getLogger("triptych")
 
 NOWHERE = ("run_dir=imported", "logger=csv")
-"""What of the configuration says where a run is; an imported network has no run."""
+"""Overrides for an imported network, which has no run."""
 
 FAMILIES = find_families()
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ImportedNetwork:
     """A network from a folder.
 
     Attributes:
         network: with its weights, in evaluation mode.
-        config: of a training run of it, without a corpus.
-        task: that its head is for.
-        labels: the classes of the head, if it has some.
+        config: as for a training run, without a corpus.
+        task: the task of its head.
+        labels: the classes of the head, if any.
     """
 
     network: Network
@@ -53,20 +53,20 @@ class Read:
 
 def read_network(
     folder: str | Path, task: str | None = None, *, new_head: bool = False, families: Sequence[Family] = FAMILIES
-) -> Read:
-    """The network of a folder.
+) -> ImportedNetwork:
+    """Reads the network of a folder.
 
     Args:
         folder: with config.json and safetensors files.
-        task: that the network is for; None: the one of its class.
-        new_head: whether the head may be missing; it is then new.
-        families: that the folder may be of.
+        task: the task; None: the task of its class.
+        new_head: whether to initialize a missing head.
+        families: supported families.
 
     Raises:
-        ConfigError: a folder of another kind, or one that lacks something.
+        ConfigError: an unsupported or incomplete folder.
     """
     place = Path(folder) / "config.json"
-    config = TheirConfig(read_json(place), str(place))
+    config = HFConfig(read_json_object(place), str(place))
     kinds = {known.model_type: known for known in families}
     kind = str(config["model_type"])
     if kind not in kinds:
@@ -77,33 +77,33 @@ def read_network(
         raise ConfigError(f"task={task} with {place}: expected one of {', '.join(family.classes)}")
     config.expect("quantization_config", None, [None])
     further = {name: read_further(place.parent, name, *other) for name, other in family.files.items()}
-    config = TheirConfig({**config.values, **further}, config.place)
+    config = HFConfig({**config.values, **further}, config.place)
     if task in CLASSIFYING:
         check_problem(config, task)
     tensors = Tensors(place.parent, family)
     labels = config.labels if task in CLASSIFYING else ()
     settings = family.settings(config, tensors)
-    num_outputs = settings.get("model.head.num_outputs", len(labels) or 2)  # of a common space; classes; start and end
+    num_outputs = settings.get("model.head.num_outputs", len(labels) or 2)  # common space; classes; start and end
     if family.predicts_tokens(task):
         num_outputs = settings["shape.vocab_size"]
-    with refusing(f"{place}: "):
+    with error_prefix(f"{place}: "):
         ours = configuration(family.model, task, settings, num_outputs)
         network: Network = build(ours, "model")
-    is_tied = ours.block.tie_output  # of the folder; with classes for outputs, the network itself ties nothing
+    is_tied = ours.block.tie_word_embeddings  # of the folder; with classes as outputs, the network itself ties nothing
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-    found = to_ours(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
-    network.load_state_dict(found.state, strict=False)  # what is missing was refused, is tied, or is a new head
+    found = from_hf(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
+    network.load_state_dict(found.state, strict=False)  # the missing ones are tied, or a new head
     for names, what in ((found.new, "new"), (found.left_out, "left out, since they belong to another head")):
         if names:
-            log.warning("%s: %s tensors are %s: %s", folder, len(names), what, listed(names))
-    return Read(network.eval(), ours, task, labels)
+            log.warning("%s: %s tensors are %s: %s", folder, len(names), what, join_names(names))
+    return ImportedNetwork(network.eval(), ours, task, labels)
 
 
-def check_problem(config: TheirConfig, task: str) -> None:
-    """Whether exactly one of several classes is predicted.
+def check_problem(config: HFConfig, task: str) -> None:
+    """Checks that a classifier predicts exactly one of several classes.
 
     Raises:
-        ConfigError: regression, or several classes of one text.
+        ConfigError: regression, or several classes per text.
     """
     kind = config.get("problem_type", None)
     if kind == "regression" or (kind is None and task == "classification" and len(config.labels) == 1):
@@ -119,11 +119,11 @@ def check_problem(config: TheirConfig, task: str) -> None:
 
 
 def read_further(folder: Path, name: str, other: str, key: str) -> Mapping[str, Any]:
-    """The content of a further file of a folder; see ``Family.files``."""
+    """The content of another file of a folder; see ``Family.files``."""
     file, others = folder / f"{name}.json", folder / f"{other}.json"
     if not file.is_file() and others.is_file():
-        return TheirConfig(read_json(others), str(others)).part(key).values
-    return read_json(file)
+        return HFConfig(read_json_object(others), str(others)).part(key).values
+    return read_json_object(file)
 
 
 def write_network(
@@ -136,21 +136,18 @@ def write_network(
     special: Mapping[str, int] | None = None,
     families: Sequence[Family] = FAMILIES,
 ) -> Family:
-    """Writes config.json and model.safetensors of the family that is exactly this network.
+    """Writes config.json and model.safetensors of the family that matches this network exactly.
 
     Args:
-        folder: made if it is not there.
-        config: the complete configuration that it was built of.
+        folder: created if needed.
+        config: the complete configuration of the network.
         task: that it was trained for.
-        labels: the classes of its head, if it has some.
-        special: further content of config.json, such as pad_token_id.
-        families: that the network may be written as.
-
-    Returns:
-        The family.
+        labels: the classes of its head, if any.
+        special: more content of config.json, such as pad_token_id.
+        families: supported families.
 
     Raises:
-        ConfigError: no family is this network; names what stands in the way in the nearest.
+        ConfigError: no family matches; lists the obstacles in the closest family.
     """
     family, values, state, is_tied = find_family(network, config, task, special or {}, families)
     content: dict[str, Any] = {
@@ -162,25 +159,25 @@ def write_network(
     if labels:
         content["id2label"] = dict(enumerate(labels))
         content["label2id"] = {label: i for i, label in enumerate(labels)}
-    tensors = to_theirs(family, task, TheirConfig(content, "config.json"), state, is_tied=is_tied)
+    tensors = to_hf(family, task, HFConfig(content, "config.json"), state, is_tied=is_tied)
     folder.mkdir(parents=True, exist_ok=True)
     for name in family.files:
         write_json(folder / f"{name}.json", content.pop(name))
     write_json(folder / "config.json", content)
     with replacing(folder / FILE) as temporary:
         save_file(tensors, str(temporary), metadata={"format": "pt"})
-        shutil.copymode(folder / "config.json", temporary)  # safetensors leaves it to its owner alone
+        shutil.copymode(folder / "config.json", temporary)  # safetensors restricts the file to its owner
     return family
 
 
 def find_family(
     network: Network, config: DictConfig, task: str, special: Mapping[str, int], families: Sequence[Family]
 ) -> tuple[Family, dict[str, Any], dict[str, Tensor], bool]:
-    """The family that is exactly this network, what its configuration says, the weights that it has there by our names,
-    and whether its output is tied; see ``write_network``.
+    """Finds the family that matches this network exactly; see ``write_network``. Returns it with its configuration, the
+    weights by our names, and whether the output is tied.
 
     Raises:
-        ConfigError: no family is this network; names what stands in the way in the nearest.
+        ConfigError: no family matches; lists the obstacles in the closest family.
     """
     model = flat(OmegaConf.to_container(config.model, resolve=True))
     mine, num_outputs = canonical(model), config.model.head.num_outputs
@@ -197,21 +194,21 @@ def find_family(
             others.append((1, f"the nearest, {family.model_type}, has no such configuration: {error}"))
             continue
         values |= {part: {**special, **values[part]} for part in family.parts}
-        settings = family.settings(TheirConfig(values, "config.json"), {})
+        settings = family.settings(HFConfig(values, "config.json"), {})
         theirs = configuration(family.model, task, settings, num_outputs)
         other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
         weights = {**network.state_dict(), **dict(network.named_buffers())}
         state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
-        differing = differences(mine, other)
+        differing = setting_differences(mine, other)
         obstacles = [
-            f"model.{key}={name_of(differing[key][0])} (there {name_of(differing[key][1])})"
+            f"model.{key}={spelled_value(differing[key][0])} (there {spelled_value(differing[key][1])})"
             for key in absorb(state, mine, other)
         ]
         obstacles += [f"{key}={value} (there {values[key]})" for key, value in special.items() if values[key] != value]
         if obstacles:
             others.append((len(obstacles), f"the nearest, {family.model_type}, differs in {'; '.join(obstacles)}"))
         else:
-            fitting.append((len(differing), family, values, state, bool(other["tie_output"])))
+            fitting.append((len(differing), family, values, state, bool(other["tie_word_embeddings"])))
     if not fitting:
         why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
         raise ConfigError(f"no published family is this network (model={base_of(config)}): {why}")
@@ -222,7 +219,7 @@ def configuration(model: str, task: str, settings: Settings, num_outputs: int) -
     """The configuration of a training run of such a network.
 
     Args:
-        model: encoder_only, decoder_only, full or two_decoders.
+        model: encoder_only, decoder_only, full or dual_decoder.
         settings: by dotted key, or by group.
 
     Raises:
@@ -246,7 +243,7 @@ def configuration(model: str, task: str, settings: Settings, num_outputs: int) -
 
 @cache
 def defaults(model: str, task: str, choices: tuple[str, ...]) -> DictConfig:
-    """The project's configuration, with no corpus, and with some choices of parts."""
+    """The project's configuration, without a corpus, and with some choices of parts."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     with initialize_config_module("triptych.conf", version_base="1.3"):
         config = compose("train", overrides=[f"model={model}", f"task={task}", *choices, *NOWHERE])

@@ -1,4 +1,4 @@
-"""Exported folders on the Hugging Face hub."""
+"""Uploads exported folders to the Hugging Face Hub."""
 
 import os
 from pathlib import Path
@@ -10,19 +10,16 @@ from triptych.config import RunError
 
 
 def push_folder(folder: Path, repository: str) -> str:
-    """Uploads a folder, in one commit.
+    """Uploads a folder in one commit and returns its URL.
 
     Args:
-        folder: that ``save_pretrained`` has written.
-        repository: USER/NAME; private, if it is new.
-
-    Returns:
-        Where it is.
+        folder: written by ``save_pretrained``.
+        repository: USER/NAME; a new one is private.
 
     Raises:
-        RunError: there is no token, or the hub refused or could not be reached.
+        RunError: there is no token, or the Hub refused or could not be reached.
     """
-    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))  # of a mirror, or of one's own
+    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))  # of a mirror or a private hub
     try:
         place = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Exported by Triptych")

@@ -1,4 +1,4 @@
-"""The tensors of a folder under their names and under ours."""
+"""Converts tensors between the names of a folder and ours."""
 
 import json
 import re
@@ -12,17 +12,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from triptych.config import ConfigError, listed
-from triptych.interop.families.family import Family, TheirConfig
+from triptych.config import ConfigError, join_names
+from triptych.interop.families.family import Family, HFConfig
 from triptych.storage.atomic import write_text
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class Tensors(Mapping[str, Tensor]):
-    """The tensors of the safetensors files of a folder, each read when it is looked up, under the names that a family's
-    files have today: with the prefix of the body, which files of a bare model lack, and without the gamma and beta of
-    old files.
+    """The tensors of the safetensors files of a folder, each read on access. Names of old files are converted to
+    current ones: with the prefix of the body, which files of a bare model lack, and without gamma and beta.
 
     Raises:
         ConfigError: there are none, or they cannot be read.
@@ -32,7 +31,7 @@ class Tensors(Mapping[str, Tensor]):
         if (folder / FILE).is_file():
             names = [FILE]
         elif (folder / INDEX).is_file():
-            files = read_json(folder / INDEX).get("weight_map")
+            files = read_json_object(folder / INDEX).get("weight_map")
             names = sorted(set(map(str, files.values()))) if isinstance(files, dict) else []
             outside = [name for name in names if Path(name).name != name]
             if outside or not names:
@@ -70,7 +69,7 @@ class Tensors(Mapping[str, Tensor]):
         return len(self._places)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file.
 
     Raises:
@@ -93,13 +92,13 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a folder held.
+class ConvertedTensors:
+    """Converted tensors of a folder.
 
     Attributes:
         state: the weights by our names (tied ones once).
-        new: our names of what was missing of the head.
-        left_out: their names of what belongs to another head.
+        new: our names of the missing parameters of the head.
+        left_out: their names of the tensors of another head.
     """
 
     state: dict[str, Tensor]
@@ -107,31 +106,31 @@ class Found:
     left_out: list[str]
 
 
-def to_ours(
+def from_hf(
     family: Family,
     task: str,
-    config: TheirConfig,
+    config: HFConfig,
     tensors: Mapping[str, Tensor],
     ours: Mapping[str, Tensor],
     *,
     is_tied: bool,
     new_head: bool,
-) -> Found:
+) -> ConvertedTensors:
     """The weights of a folder by our names.
 
     Args:
-        task: whose head is wanted.
+        task: of the required head.
         tensors: by their names.
         ours: the parameters (tied ones once) and the fixed tables of our network, for their names and shapes.
         is_tied: whether the folder's output layer is the token table.
         new_head: whether the head may be missing.
 
     Raises:
-        ConfigError: missing or unexpected tensors, or shapes that do not fit.
+        ConfigError: missing or unexpected tensors, or wrong shapes.
     """
     state, new, missing, used = dict[str, Tensor](), list[str](), list[str](), dict[str, str]()
     shapes, originals = family.shapes(config), {**family.copies, **(family.tied_copies if is_tied else {})}
-    names = {name: family.their_name(name, task, config) for name in ours}
+    names = {name: family.hf_name(name, task, config) for name in ours}
     num_parts = Counter(theirs for theirs, _ in names.values())
     for name, mine in ours.items():
         theirs, part = names[name]
@@ -141,7 +140,7 @@ def to_ours(
         if found is None:
             if mine.requires_grad:
                 (new if new_head and name.startswith("head.") else missing).append(theirs)
-            continue  # a fixed table, or the fixed bias that a bare model lacks, is as in a new network
+            continue  # a fixed table, or the fixed bias that a bare model lacks, stays as in a new network
         used[theirs] = found
         tensor = tensors[found]
         if family.is_transposed(theirs) and tensor.ndim == 2:
@@ -156,41 +155,41 @@ def to_ours(
             raise ConfigError(f"{found} of {was} does not fit {name} of {expected}, which {config.place} says")
         state[name] = tensor.reshape(mine.shape).to(torch.float32).contiguous()
     if missing:
-        heads = [family.their_name(name, task, config)[0] for name in ours if name.startswith("head.")]
+        heads = [family.hf_name(name, task, config)[0] for name in ours if name.startswith("head.")]
         advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
-        raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}{advice}")
+        raise ConfigError(f"{config.place} needs tensors that are missing: {join_names(missing)}{advice}")
     left_out = of_other_heads(family, config, tensors, used, originals)
     state = dict(family.reordered(state, config, to_ours=True))
     for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
         if isinstance(ours[name], torch.nn.Parameter):
-            continue  # what is among the weights may be any table
-        if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
-            found = used[family.their_name(name, task, config)[0]]
+            continue  # a table stored among the weights may have any values
+        if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, bfloat16 by 0.002
+            found = used[family.hf_name(name, task, config)[0]]
             raise ConfigError(f"{found} is another table than the sinusoids of model_type={family.model_type}")
-    return Found(state, new, left_out)
+    return ConvertedTensors(state, new, left_out)
 
 
-def own_tensors(family: Family, config: TheirConfig, original: str) -> list[str]:
-    """The tensors that transformers uses in place of one where the output is not tied; it then ignores that one."""
+def own_tensors(family: Family, config: HFConfig, original: str) -> list[str]:
+    """The tensors that transformers uses instead of this one if the output is not tied; it then ignores this one."""
     is_tied = config.get("tie_word_embeddings", True)
     return [] if is_tied else [name for name in family.own_if_untied if family.copies[name] == original]
 
 
 def of_other_heads(
     family: Family,
-    config: TheirConfig,
+    config: HFConfig,
     tensors: Mapping[str, Tensor],
     used: Mapping[str, str],
     originals: Mapping[str, str],
 ) -> list[str]:
-    """The names of the tensors that are left out, since they belong to another head.
+    """The names of the tensors that belong to another head, and are left out.
 
     Args:
-        used: by their name, the tensors that were taken.
-        originals: by the name of a copy, that of which it is one.
+        used: the imported tensors, by their name.
+        originals: the original of each copy, by name.
 
     Raises:
-        ConfigError: a tensor of which nothing is known, or a copy that differs.
+        ConfigError: an unknown tensor, or a copy that differs.
     """
     left_out, unexpected = list[str](), list[str]()
     for name in tensors:
@@ -212,26 +211,26 @@ def of_other_heads(
         else:
             unexpected.append(name)
     if unexpected:
-        raise ConfigError(f"{config.place} knows nothing of some tensors: {listed(unexpected)}")
+        raise ConfigError(f"{config.place} knows nothing of some tensors: {join_names(unexpected)}")
     return left_out
 
 
-def to_theirs(
-    family: Family, task: str, config: TheirConfig, state: Mapping[str, Tensor], *, is_tied: bool
+def to_hf(
+    family: Family, task: str, config: HFConfig, state: Mapping[str, Tensor], *, is_tied: bool
 ) -> dict[str, Tensor]:
     """The weights of a network by a family's names.
 
     Args:
-        family: whose settings are those of the network.
-        task: whose head the network has.
-        config: that is written beside them.
+        family: that matches the settings of the network.
+        task: of the network's head.
+        config: the configuration that is written with them.
         state: by our names.
         is_tied: whether the output layer is the token table.
     """
     parts = dict[str, dict[int, Tensor]]()
     for name, tensor in family.reordered(state, config, to_ours=False).items():
         if not (is_tied and name == "head.output.weight"):
-            theirs, part = family.their_name(name, task, config)
+            theirs, part = family.hf_name(name, task, config)
             parts.setdefault(theirs, {})[part or 0] = tensor
     shapes = family.shapes(config)
     tensors = dict[str, Tensor]()

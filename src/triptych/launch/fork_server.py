@@ -27,7 +27,7 @@ from hydra.core.plugins import Plugins
 
 from triptych.config.hydra_guard import compose_ahead
 from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
-from triptych.storage.arrays import code_sha256
+from triptych.storage.array_files import code_sha256
 
 WITH_THREADS = ("numpy", "scipy.linalg")
 """Modules with OpenBLAS threads, which stop before a fork and restart after it."""
@@ -37,7 +37,7 @@ MODULES = (
     "triptych.evaluate",
     "triptych.predict",
     "triptych.planning.doctor",
-    "triptych.report.page.attention",  # imported when the record is written
+    "triptych.report.page.attention_charts",  # imported when the record is written
     "wandb.sdk.launch.inputs.internal",  # imported by wandb.init
 )
 """The modules that a run imports."""
@@ -142,7 +142,7 @@ def start_server(python: Sequence[str], environment: Mapping[str, str]) -> ForkS
     return ForkServer(process, ours)
 
 
-def serve(channel: socket.socket) -> list[str] | None:
+def serve_forks(channel: socket.socket) -> list[str] | None:
     """Forks a child for each message.
 
     Returns:
@@ -150,7 +150,7 @@ def serve(channel: socket.socket) -> list[str] | None:
     """
     # Signals to the whole sweep are for the jobs; without the server, their exit statuses would be lost.
     handlers = ignore_signals(*STOPS)
-    is_safe = load()
+    is_safe = import_heavy_modules()
     children: dict[int, int] = {}  # by file descriptors that become readable when they end
     while True:
         sources: list[socket.socket | int] = [channel, *children]
@@ -184,7 +184,7 @@ def serve(channel: socket.socket) -> list[str] | None:
             channel.send(json.dumps({"ended": pid, "status": status}).encode())
 
 
-def load() -> bool:
+def import_heavy_modules() -> bool:
     """Imports the modules of the jobs; returns whether this process can fork: no thread and no GPU was started."""
     gc.disable()  # saves a quarter of the import time
     for name in WITH_THREADS:
@@ -239,7 +239,7 @@ def can_fork() -> bool:
 
 
 if __name__ == "__main__":
-    arguments = serve(socket.socket(fileno=int(sys.argv[1])))
+    arguments = serve_forks(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         sys.argv = ["triptych", *arguments]
         end_with(lambda: runpy.run_module("triptych", run_name="__main__", alter_sys=True))

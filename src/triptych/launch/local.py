@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
-from triptych.config import ConfigError, about, counted
+from triptych.config import ConfigError, about_duration, counted
 from triptych.launch.environment import cpus
 from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
 from triptych.launch.signals import STOPS, record_signals
@@ -42,7 +42,7 @@ LOOK_S = 1.0
 """Seconds between two updates of the progress bar."""
 
 
-class LocalLauncher(Launcher):
+class LocalJobRunner(Launcher):
     """Runs each job as ``triptych train`` in a separate process: jobs share no state, and a failed job does not affect
     the others. Finished jobs are skipped.
 
@@ -177,7 +177,7 @@ class Jobs:
                 process.log.write_text(self._redact(process.log.read_text(errors="replace")))
             state = self._note(directory, process, status, asked)
             left = None if asked or not (self.waiting or self.running) else self.seconds_left(self.taken)
-            ends = "" if left is None else f"; {about(left)} left"
+            ends = "" if left is None else f"; {about_duration(left)} left"
             if self.n_jobs > 1:
                 counts = f"{len(self.running)} running, {len(self.waiting)} waiting{ends}"
                 print(f"{self._titles[directory]}: {state} ({counts})", flush=True)
@@ -232,7 +232,7 @@ class Bar:
         shares = {directory: share_done(directory) for directory in jobs.running}
         whole = [jobs.running[directory].age / share for directory, share in shares.items() if share > 0]
         left = jobs.seconds_left(jobs.taken or whole)
-        rest = "" if left is None else f"{about(left)} left"
+        rest = "" if left is None else f"{about_duration(left)} left"
         completed = len(jobs.taken) + len(jobs.failures) + sum(shares.values())
         self._progress.update(self._task, completed=completed, left=rest)
 

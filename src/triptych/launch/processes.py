@@ -36,7 +36,7 @@ TERMINATE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankInfo:
     """The rank of this process among those that train together.
 
     Attributes:
@@ -60,18 +60,18 @@ class Place:
         return TorchElasticEnvironment() if self.starter == "torchrun" else LightningEnvironment()
 
 
-def find_place() -> Place:
+def detect_rank() -> RankInfo:
     """Reads the environment. Call it before training: Lightning removes WORLD_SIZE when it ends."""
     env = os.environ
     if "SLURM_STEP_ID" in env and int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        return Place("srun", int(env["SLURM_PROCID"]), int(env["SLURM_STEP_NUM_TASKS"]))
+        return RankInfo("srun", int(env["SLURM_PROCID"]), int(env["SLURM_STEP_NUM_TASKS"]))
     if "LOCAL_RANK" in env and "RANK" in env and "WORLD_SIZE" in env:
         starter = "torchrun" if TorchElasticEnvironment.detect() else "parent"
-        return Place(starter, int(env["RANK"]), int(env["WORLD_SIZE"]))
-    return Place(None, 0, 1)
+        return RankInfo(starter, int(env["RANK"]), int(env["WORLD_SIZE"]))
+    return RankInfo(None, 0, 1)
 
 
-def tasks_per_node(place: Place) -> set[int]:
+def tasks_per_node(place: RankInfo) -> set[int]:
     """The number of processes that srun or torchrun started per node; several numbers if nodes differ."""
     if place.starter == "torchrun":
         return {int(os.environ["LOCAL_WORLD_SIZE"])}

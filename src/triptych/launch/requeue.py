@@ -15,7 +15,7 @@ def job_of_slurm() -> str | None:
     return os.environ.get("SLURM_JOB_ID")
 
 
-def goes_back(job: str, signum: int) -> bool:
+def should_requeue(job: str, signum: int) -> bool:
     """Whether to requeue a SLURM job after a signal: yes after a warning of its time limit or a preemption (for which
     some clusters only send SIGTERM), no if it was cancelled.
 

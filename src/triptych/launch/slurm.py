@@ -38,7 +38,7 @@ GUARD = (
 """Precedes the setup lines: if one fails or exits, nothing is trained and the log shows the reason."""
 
 
-class SlurmLauncher(Launcher):
+class SlurmJobRunner(Launcher):
     """Submits the unfinished jobs as one array, and optionally waits for them. The array does not depend on this
     process; run the same command again to find it.
 
@@ -80,7 +80,7 @@ class SlurmLauncher(Launcher):
         poll_s: float,
     ) -> None:
         given = dict(locals())
-        for name, hint in get_type_hints(SlurmLauncher.__init__).items():
+        for name, hint in get_type_hints(SlurmJobRunner.__init__).items():
             if name != "return":
                 check_type(f"hydra.launcher.{name}", given[name], hint)
                 if hint in (int, int | None, float) and given[name] is not None and given[name] <= 0:
@@ -211,7 +211,7 @@ class SlurmLauncher(Launcher):
             print(f"{len(waiting)} of {len(jobs)} jobs are in the queue; {again}", flush=True)
             return collect(jobs, {}, waiting, redact)
         try:
-            failures = watch(jobs, tasks, self.poll_s)
+            failures = wait_for_array(jobs, tasks, self.poll_s)
         except KeyboardInterrupt:
             print(f"the jobs continue; {again}", file=sys.stderr)
             raise SystemExit(130) from None
@@ -258,7 +258,7 @@ class SlurmLauncher(Launcher):
         return tasks
 
 
-def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -> dict[Path, Failure]:
+def wait_for_array(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -> dict[Path, Failure]:
     """Waits until every job is done or has failed, and shows the counts.
 
     Args:

@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config import ConfigError, RunError, about, counted, duration, nearest
+from triptych.config import ConfigError, RunError, about_duration, counted, duration, nearest
 from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, State, queue
 from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import SIGNS, RunDirectory, find_directories
@@ -60,7 +60,7 @@ TAIL = 4096
 
 
 @dataclass(frozen=True)
-class Watched:
+class RunStatus:
     """The current state of a run.
 
     Attributes:
@@ -151,7 +151,7 @@ class Scheduler:
         return {directory: self._answer.get((task.array, task.index)) for directory, task in tasks.items()}
 
 
-def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[Watched]:
+def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[RunStatus]:
     """Every run in a folder, sorted by state and then in the order of the sweep."""
     found = sorted(find_directories(folder, *SIGNS))
     found.sort(key=lambda path: job.stat().st_mtime_ns if (job := RunDirectory(path).job).exists() else 0)
@@ -193,7 +193,7 @@ def count_updates(run: RunDirectory, rows: Sequence[dict[str, str]]) -> tuple[in
     return updates if goal is None else min(updates, goal), goal  # the test is logged after the last step
 
 
-def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, State | None]) -> Watched:
+def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, State | None]) -> RunStatus:
     """Reads the state of a run.
 
     Args:
@@ -212,7 +212,7 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
     losses = [row["train/loss"] for row in rows if row.get("train/loss")]
     left = (goal - updates) / rate if goal is not None and rate else None
     began = age(run.lock)
-    return Watched(
+    return RunStatus(
         name,
         state,
         updates,
@@ -335,7 +335,7 @@ def goal_of(config: Path) -> int | None:
 
 def rate_of(rows: Sequence[dict[str, str]]) -> float | None:
     """Steps per second in the last rows; jumps back by a resumed run are ignored."""
-    clocked = [(int(row["step"]), float(row["time_s"])) for row in rows if row.get("time_s")][-RECENT:]
+    clocked = [(int(row["step"]), float(row["elapsed_s"])) for row in rows if row.get("elapsed_s")][-RECENT:]
     spans = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(clocked) if b[0] >= a[0] and b[1] > a[1]]
     updates, seconds = sum(span[0] for span in spans), sum(span[1] for span in spans)
     return updates / seconds if updates else None
@@ -359,7 +359,7 @@ def time_left(taken: Sequence[float], ages: Sequence[float], waiting: int, at_on
     return max([*rests, (sum(rests) + waiting * fmean(taken)) / at_once])
 
 
-def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
+def draw(runs: Sequence[RunStatus], most: int, width: int) -> Group:
     """A line with the counts, and a table.
 
     Args:
@@ -375,7 +375,7 @@ def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
     taken = [run.taken for run in runs if run.taken is not None]
     left = time_left(taken, [run.age or 0.0 for run in at_work], begin, len(at_work)) if at_work and begin else None
     if left is not None:
-        head.append(f"; {about(left)} left")
+        head.append(f"; {about_duration(left)} left")
     elif any(ends := [run.ends_in or 0.0 for run in runs]):
         head.append(f"; {duration(max(ends))} left for the running ones")
     table = Table("run", "state", "steps", "steps/s", "loss", "time left", expand=True)

@@ -7,20 +7,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.generation.continuation import Continuation, Writer, count_real
-from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Head, Stack, Targets
+from triptych.models.generation.decode_step import DecodeStepPool
+from triptych.models.generation.incremental_decoder import GenerativeNetwork, IncrementalDecoder, count_real
+from triptych.nn import Head, PackedLayout, Stack, Targets
 from triptych.nn.network import Inputs
 
 
-class DecoderOnly(Writer):
+class DecoderOnly(GenerativeNetwork):
     """head(decoder(embedding(tokens))) with a causal decoder. Radford et al. 2018, section 3.1.
 
     Args:
         embedding: embeds the tokens, the patches of an image, or the frames of an audio clip.
         decoder: a causal stack without cross-attention.
         head: predicts the next token at each position, or the class at the last position.
-        tie_output: whether the head's matrix is the token table.
+        tie_word_embeddings: whether the head's matrix is the token table.
         source_embedding: embeds a non-text input before the text: audio frames or image patches; None: no such input.
 
     Raises:
@@ -38,12 +38,12 @@ class DecoderOnly(Writer):
         embedding: Inputs,
         decoder: Stack,
         head: Head,
-        tie_output: bool = False,
+        tie_word_embeddings: bool = False,
         source_embedding: Inputs | None = None,
     ) -> None:
         if decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=true: no memory to look at; EncoderDecoder has one")
-        super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_output=tie_output)
+        super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_word_embeddings=tie_word_embeddings)
         if source_embedding is not None and source_embedding.d_model != embedding.d_model:
             raise ValueError(
                 f"model.source_embedding.d_model={source_embedding.d_model} beside d_model={embedding.d_model}: both "
@@ -51,15 +51,15 @@ class DecoderOnly(Writer):
             )
         if decoder.causal != self.is_causal:
             reason = "a decoder must not see the future" if self.is_causal else "a prefix is seen from both sides"
-            other = "PrefixDecoder sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
+            other = "PrefixLM sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
             raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
         if not (self.is_causal or decoder.has_all_pairs):
-            kind = type(decoder.layers[0].self_attention).__name__.lower()
+            kind = type(decoder.layers[0].self_attention).__name__.removesuffix("Attention").lower()
             raise ValueError(
                 f"block/attention={kind} takes no mask of pairs, so a prefix cannot be seen from both sides; use "
                 "model=decoder_only or full, or block/attention=multi_head"
             )
-        self.decoder, self.steps, self.source_embedding = decoder, Steps(), source_embedding
+        self.decoder, self.decode_steps, self.source_embedding = decoder, DecodeStepPool(), source_embedding
 
     @property
     def embeddings(self) -> tuple[Inputs, ...]:
@@ -73,7 +73,7 @@ class DecoderOnly(Writer):
         source: Float[Tensor, "batch *size"] | None = None,
         source_mask: Bool[Tensor, "batch frames"] | None = None,
         lengths: Sequence[int] | None = None,
-        leading: Int[Tensor, " rows"] | None = None,
+        num_global_tokens: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Computes logits.
@@ -86,16 +86,18 @@ class DecoderOnly(Writer):
             source_mask: True at non-padding frames; None: no padding.
             lengths: lengths of the documents if ``tokens`` is one packed row; each document is processed separately and
                 ``mask`` is ignored. None: ``tokens`` is not packed.
-            leading: see ``Stack.forward``.
+            num_global_tokens: see ``Stack.forward``.
             targets: if given, returns the sum of the losses of these targets instead of logits.
         """
-        documents = None if lengths is None else Documents(lengths, tokens.device)
-        x, mask = self.read(self.embedding, tokens, mask)
+        documents = None if lengths is None else PackedLayout(lengths, tokens.device)
+        x, mask = self.embed(self.embedding, tokens, mask)
         length = x.shape[1]
         x, whole = preceded(*self.read_before(source, source_mask), x, mask)
         positions = None if whole is None else count_real(whole)
-        states = self.decoder(x, mask=whole, positions=positions, documents=documents, leading=leading)
-        return self.answer(states[:, -length:], mask, documents, targets)
+        states = self.decoder(
+            x, mask=whole, positions=positions, documents=documents, num_global_tokens=num_global_tokens
+        )
+        return self.apply_head(states[:, -length:], mask, documents, targets)
 
     def read_before(
         self, source: Float[Tensor, "batch *size"] | None, mask: Bool[Tensor, "batch frames"] | None
@@ -110,7 +112,7 @@ class DecoderOnly(Writer):
         if source is None:
             return None, None
         assert self.source_embedding is not None
-        x, real = self.read(self.source_embedding, source, mask)
+        x, real = self.embed(self.source_embedding, source, mask)
         if real is None:
             return x, None
         length = x.shape[1]
@@ -122,16 +124,16 @@ class DecoderOnly(Writer):
         mask: Bool[Tensor, "batch length"] | None,
         *,
         capacity: int,
-        leading: Int[Tensor, " batch"] | None = None,
+        num_global_tokens: Int[Tensor, " batch"] | None = None,
         source: Float[Tensor, "batch *size"] | None = None,
         source_mask: Bool[Tensor, "batch frames"] | None = None,
-    ) -> Continuation:
+    ) -> IncrementalDecoder:
         """Starts decoding: call the result with the prompt, then with each new token, to get the next logits.
 
         Args:
             mask: True at the non-padding tokens of the prompts, which are padded on the left; None: no padding.
             capacity: maximum number of text positions, including the prompt.
-            leading: see ``Stack.forward``.
+            num_global_tokens: see ``Stack.forward``.
             source: see ``forward``; with a source the prompts must not be padded.
             source_mask: see ``forward``.
         """
@@ -139,7 +141,9 @@ class DecoderOnly(Writer):
         if before is not None:
             assert mask is None
             mask, capacity = real, capacity + before.shape[1]
-        return Continuation(self, capacity=capacity, mask=mask, leading=leading, before=before)
+        return IncrementalDecoder(
+            self, capacity=capacity, mask=mask, num_global_tokens=num_global_tokens, before=before
+        )
 
 
 def preceded(

@@ -6,13 +6,13 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.generation.continuation import Continuation, Writer
-from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Embedding, Head, PatchEmbedding, Stack, Targets
+from triptych.models.generation.decode_step import DecodeStepPool
+from triptych.models.generation.incremental_decoder import GenerativeNetwork, IncrementalDecoder
+from triptych.nn import Embedding, Head, PackedLayout, PatchEmbedding, Stack, Targets
 from triptych.nn.network import Inputs
 
 
-class EncoderDecoder(Writer):
+class EncoderDecoder(GenerativeNetwork):
     """head(decoder(embedding(tokens), memory)), memory = encoder(embedding(source)). Vaswani et al. 2017, section 3.
 
     Args:
@@ -20,7 +20,7 @@ class EncoderDecoder(Writer):
         encoder: a non-causal stack.
         decoder: a causal stack with cross-attention.
         head: predicts the next token at each position, or the class at the last position.
-        tie_output: whether the head's matrix is the token table.
+        tie_word_embeddings: whether the head's matrix is the token table.
         source_embedding: embeds the source: tokens with a separate table (T5Gemma, Zhang et al. 2025), audio frames
             (Whisper, Radford et al. 2022) or image patches; None: ``embedding``.
 
@@ -38,10 +38,12 @@ class EncoderDecoder(Writer):
         encoder: Stack,
         decoder: Stack,
         head: Head,
-        tie_output: bool = False,
+        tie_word_embeddings: bool = False,
         source_embedding: Inputs | None = None,
     ) -> None:
-        super().__init__(embedding=embedding, stacks=(encoder, decoder), head=head, tie_output=tie_output)
+        super().__init__(
+            embedding=embedding, stacks=(encoder, decoder), head=head, tie_word_embeddings=tie_word_embeddings
+        )
         if source_embedding is not None and source_embedding.d_model != embedding.d_model:
             raise ValueError(
                 f"model.source_embedding.d_model={source_embedding.d_model} beside d_model={embedding.d_model}: both "
@@ -56,8 +58,8 @@ class EncoderDecoder(Writer):
         if not decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=false: the decoder of the full model looks at the encoder")
         if isinstance(source_embedding, PatchEmbedding):
-            source_embedding.check_room(encoder.room, "encoder")
-        self.encoder, self.decoder, self.steps = encoder, decoder, Steps()
+            source_embedding.check_max_positions(encoder.max_positions, "encoder")
+        self.encoder, self.decoder, self.decode_steps = encoder, decoder, DecodeStepPool()
         self.source_embedding = source_embedding
 
     @property
@@ -65,10 +67,10 @@ class EncoderDecoder(Writer):
         return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     @property
-    def room(self) -> int | None:
+    def max_positions(self) -> int | None:
         """The number of positions; see ``Network``. If the encoder reads no text, the decoder's alone."""
         reads_text = isinstance(self.source_embedding, Embedding | None)
-        return super().room if reads_text else self.decoder.room
+        return super().max_positions if reads_text else self.decoder.max_positions
 
     def forward(
         self,
@@ -79,7 +81,7 @@ class EncoderDecoder(Writer):
         *,
         source_lengths: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
-        leading: Int[Tensor, " rows"] | None = None,
+        num_global_tokens: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Computes the logits of the decoder (teacher forcing: ``tokens`` are the target, shifted by one).
@@ -92,12 +94,12 @@ class EncoderDecoder(Writer):
             source_lengths: lengths of the documents if ``source`` is one packed row; masks are then ignored. None: not
                 packed.
             lengths: the same for ``tokens``; document i attends to document i of the source.
-            leading: see ``Stack.forward``; applies to the source.
+            num_global_tokens: see ``Stack.forward``; applies to the source.
             targets: if given, returns the sum of the losses of these targets instead of logits.
         """
-        sources = None if source_lengths is None else Documents(source_lengths, source.device)
-        documents = None if lengths is None else Documents(lengths, tokens.device)
-        memory, memory_mask = self.encode(source, source_mask, sources, leading)
+        sources = None if source_lengths is None else PackedLayout(source_lengths, source.device)
+        documents = None if lengths is None else PackedLayout(lengths, tokens.device)
+        memory, memory_mask = self.encode(source, source_mask, sources, num_global_tokens)
         states = self.decoder(
             self.embedding(tokens),
             mask=mask,
@@ -106,24 +108,24 @@ class EncoderDecoder(Writer):
             documents=documents,
             memory_documents=sources,
         )
-        return self.answer(states, mask, documents, targets)
+        return self.apply_head(states, mask, documents, targets)
 
     def encode(
         self,
         source: Int[Tensor, "batch source"] | Float[Tensor, "batch *size"],
         source_mask: Bool[Tensor, "batch source"] | None = None,
-        documents: Documents | None = None,
-        leading: Int[Tensor, " rows"] | None = None,
+        documents: PackedLayout | None = None,
+        num_global_tokens: Int[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "batch memory d_model"], Bool[Tensor, "batch memory"] | None]:
         """Returns the memory (the encoder's states) and a mask, True at non-padding positions (None: no padding).
 
         Args:
             source_mask: True at non-padding tokens or frames of the source; None: no padding, as with images.
             documents: the documents if ``source`` is one packed row; None: it is not packed.
-            leading: see ``Stack.forward``.
+            num_global_tokens: see ``Stack.forward``.
         """
-        x, mask = self.read(self.source_embedding or self.embedding, source, source_mask)
-        return self.encoder(x, mask=mask, documents=documents, leading=leading), mask
+        x, mask = self.embed(self.source_embedding or self.embedding, source, source_mask)
+        return self.encoder(x, mask=mask, documents=documents, num_global_tokens=num_global_tokens), mask
 
     def continuation(
         self,
@@ -131,7 +133,7 @@ class EncoderDecoder(Writer):
         source_mask: Bool[Tensor, "batch source"] | None,
         *,
         capacity: int,
-    ) -> Continuation:
+    ) -> IncrementalDecoder:
         """Encodes the source and starts decoding.
 
         Call the result with the start token, then with each new token, to get the next logits.
@@ -141,4 +143,4 @@ class EncoderDecoder(Writer):
             capacity: maximum number of decoder positions.
         """
         memory, memory_mask = self.encode(source, source_mask)
-        return Continuation(self, capacity=capacity, memory=memory, memory_mask=memory_mask)
+        return IncrementalDecoder(self, capacity=capacity, memory=memory, memory_mask=memory_mask)

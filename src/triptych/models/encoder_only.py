@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.nn import Documents, Head, Network, Stack, Targets
+from triptych.nn import Head, Network, PackedLayout, Stack, Targets
 from triptych.nn.network import Inputs
 
 
@@ -17,7 +17,7 @@ class EncoderOnly(Network):
         embedding: embeds the tokens, the patches of an image, or the frames of an audio clip.
         encoder: a non-causal stack.
         head: predicts classes of the pooled text, or tags or masked tokens at each position.
-        tie_output: whether the head's matrix is the token table.
+        tie_word_embeddings: whether the head's matrix is the token table.
 
     Raises:
         ValueError: the stack is causal, or the tied matrices differ in shape.
@@ -26,10 +26,10 @@ class EncoderOnly(Network):
     architecture: ClassVar[str] = "encoder_only"
     stack_names: ClassVar[tuple[str, ...]] = ("encoder",)
 
-    def __init__(self, *, embedding: Inputs, encoder: Stack, head: Head, tie_output: bool = False) -> None:
+    def __init__(self, *, embedding: Inputs, encoder: Stack, head: Head, tie_word_embeddings: bool = False) -> None:
         if encoder.has_cross_attention:
             raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
-        super().__init__(embedding=embedding, stacks=(encoder,), head=head, tie_output=tie_output)
+        super().__init__(embedding=embedding, stacks=(encoder,), head=head, tie_word_embeddings=tie_word_embeddings)
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder sees both sides; DecoderOnly is the causal one")
         self.encoder = encoder
@@ -42,7 +42,7 @@ class EncoderOnly(Network):
         token_types: Int[Tensor, "batch length"] | None = None,
         positions: Int[Tensor, "#batch length"] | None = None,
         lengths: Sequence[int] | None = None,
-        leading: Int[Tensor, " rows"] | None = None,
+        num_global_tokens: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Computes logits.
@@ -54,13 +54,15 @@ class EncoderOnly(Network):
             positions: position of each token; None: 0, 1, ...
             lengths: lengths of the documents if ``tokens`` is one packed row; each document is processed separately and
                 ``mask`` and ``positions`` are ignored. None: ``tokens`` is not packed.
-            leading: see ``Stack.forward``.
+            num_global_tokens: see ``Stack.forward``.
             targets: if given, returns the sum of the losses of these targets instead of logits.
         """
         if token_types is None:
-            x, mask = self.read(self.embedding, tokens, mask)
+            x, mask = self.embed(self.embedding, tokens, mask)
         else:
             x = self.embedding(tokens, token_types)
-        documents = None if lengths is None else Documents(lengths, tokens.device)
-        states = self.encoder(x, mask=mask, positions=positions, documents=documents, leading=leading)
-        return self.answer(states, mask, documents, targets)
+        documents = None if lengths is None else PackedLayout(lengths, tokens.device)
+        states = self.encoder(
+            x, mask=mask, positions=positions, documents=documents, num_global_tokens=num_global_tokens
+        )
+        return self.apply_head(states, mask, documents, targets)

@@ -1,4 +1,4 @@
-"""What a network has and costs: parameters and floating-point operations."""
+"""Counts parameters and floating-point operations of a network."""
 
 import traceback
 from collections import Counter
@@ -13,35 +13,31 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
-from triptych.models.prefix_decoder import PrefixDecoder
+from triptych.models.prefix_lm import PrefixLM
 from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Stack
 
 BatchShape = tuple[int, ...]
-"""Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width. A
-sound has a position for each of its vectors."""
+"""Rows, positions of ``tokens``, positions of ``source`` (0 without one); for images rows, channels, height, width.
+Audio has a position per vector."""
 
 
 def count_parameters(network: Network) -> tuple[int, int]:
     """All trainable parameters, and those outside of the embeddings of tokens and positions (a tied output layer is an
-    embedding).
-
-    Args:
-        network: one of the three architectures; tied parameters count once.
-    """
+    embedding). Tied parameters count once."""
     embedding = {p for table in network.embeddings for p in table.parameters()} | position_tables(network)
     trainable = [p for p in network.parameters() if p.requires_grad]
     return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
 
 
 def position_tables(network: Network) -> set[nn.Parameter]:
-    """The parameters of position schemes that have a vector for each place, of which a token reads one."""
-    return {p for stack in network.stacks if stack.room is not None for p in stack.position.parameters()}
+    """The parameters of position schemes with a vector per position."""
+    return {p for stack in network.stacks if stack.max_positions is not None for p in stack.position.parameters()}
 
 
 def active_parameters(network: Network) -> int:
-    """Trainable parameters that a token meets in a computation: of the stacks and the head, its matrix also where that
-    is the token table, of images the matrix of the patches, and what frames of sounds go through. Without the tables of
-    tokens, token types and positions, of which a token reads a row. (In the full model a token meets either the encoder
+    """Trainable parameters that take part in the computation of a token: those of the stacks and the head (including a
+    tied output matrix), the matrix of image patches, and the stem of audio frames. Tables of tokens, token types and
+    positions are excluded, since a token reads only a row of each. (In the full model a token uses either the encoder
     or the decoder; both count.)"""
     tables = position_tables(network)
     parts: list[nn.Module] = [*network.stacks, *network.heads]
@@ -55,8 +51,8 @@ def active_parameters(network: Network) -> int:
 
 
 def parameters_by_part(network: Network) -> dict[str, int]:
-    """All trainable parameters by where they stand: embedding (both, where there are two), each stack, head (likewise).
-    What is tied counts in the first of them that has it."""
+    """All trainable parameters by part: embedding (all embeddings together), each stack, head (all heads). Tied
+    parameters count in the first part."""
     seen: set[Tensor] = set()
     counts = {}
     stacks = {name: (stack,) for name, stack in zip(network.stack_names, network.stacks, strict=True)}
@@ -68,25 +64,26 @@ def parameters_by_part(network: Network) -> dict[str, int]:
 
 
 COUNTED = ("forward", "backward", "optimizer")
-"""What the operations of a training are of, as its record says. (Records of before had no optimizer's.)"""
+"""The parts of training that are counted, as listed in the record. (Older records lack the optimizer.)"""
 LATER = " of states"
-"""Behind the name of a part: what of it reads no image or sound itself, so that its input has a gradient."""
+"""Suffix of a part's name: operations of the part whose input is not the image or audio itself, and so has a
+gradient."""
 
 
 class TrainingCost:
-    """The operations of the matrix products, forward and backward, of training batches, by part: embedding (of images
-    and sounds; tables cost nothing), each stack, cross_attention and head.
+    """FLOPs of the matrix products, forward and backward, of training batches, by part: embedding (of images and audio;
+    tables cost nothing), each stack, cross_attention and head.
 
-    Padding is counted, and so are the pairs that a causal mask hides; of windows, those of the blocks in which a long
-    text is attended to (see ``triptych.nn.masks.Local``), and all of other texts; of attention without all pairs, what
-    it does. The backward pass, to inputs and to weights, costs twice the forward pass; images and frames need no
-    gradient. torch's counter sees fused attention on the meta device only, and tells the parts of the forward pass
-    apart, but not those of the backward pass.
+    Padding counts, and so do the pairs that a causal mask hides. Windowed attention counts the pairs in its blocks if a
+    text is long enough for them (see ``triptych.nn.masks.SlidingWindowBlocks``), otherwise all pairs. Subquadratic
+    attention counts what it computes. The backward pass, to inputs and to weights, costs twice the forward pass; images
+    and frames need no gradient. torch's counter counts fused attention on the meta device only, and splits the forward
+    pass by part, but not the backward pass.
 
-    One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. So a
-    few counts of the shortest texts say what every batch costs, by Newton's forward differences, in whole numbers:
-    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths. Self-attention that is
-    no such polynomial is counted by itself.
+    One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. A few
+    counts of the shortest texts therefore give the cost of every batch by Newton's forward differences, in integers:
+    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths. Self-attention whose
+    cost is no such polynomial is counted separately.
 
     Args:
         network: on the meta device.
@@ -109,21 +106,21 @@ class TrainingCost:
         self._counted(embedding.image_shape if isinstance(embedding, PatchEmbedding) else shortest)
 
     def of_batch(self, shape: BatchShape, *, unanswered: int = 0) -> int:
-        """Of one batch, all parts together.
+        """FLOPs of one batch, over all parts.
 
         Args:
-            unanswered: positions that the head had nothing to say about.
+            unanswered: positions without an output projection.
         """
         if shape not in self._of_batches:
             self._of_batches[shape] = sum(self.by_part({shape: 1}).values())
         return self._of_batches[shape] - unanswered * self._of_an_answer
 
     def by_part(self, shapes: Mapping[BatchShape, int], *, unanswered: int = 0) -> dict[str, int]:
-        """Of many batches.
+        """FLOPs of many batches by part.
 
         Args:
-            shapes: how many batches of each shape there were.
-            unanswered: positions of theirs, in all, that the head had nothing to say about.
+            shapes: number of batches per shape.
+            unanswered: positions of all batches without an output projection.
         """
         total: Counter[str] = Counter()
         for (rows, *lengths), count in shapes.items():
@@ -134,25 +131,25 @@ class TrainingCost:
         return {part: flops for part, flops in total.items() if flops}
 
     def _of_row(self, *lengths: int) -> Counter[str]:
-        """Forward."""
-        if len(lengths) == 3:  # of an image, of which there is one size
+        """FLOPs of the forward pass of one row."""
+        if len(lengths) == 3:  # an image, of which there is one size
             return self._counted(lengths)
         sides = [length for length in lengths if length][: 1 if self._given else None]  # images have one size
         fixed = lengths[len(sides) :]
         total: Counter[str] = Counter()
-        for place, weight in differences(sides).items():
+        for place, weight in finite_differences(sides).items():
             for part, flops in self._counted((*place, *fixed)).items():
                 total[part] += weight * flops
         total.update(self._beside_the_polynomial(lengths))
         return total
 
     def _beside_the_polynomial(self, lengths: tuple[int, ...]) -> Counter[str]:
-        """What self-attention in windows, and that without all pairs, costs more or less."""
+        """Correction for self-attention with windows, and for subquadratic attention."""
         total: Counter[str] = Counter()
-        if isinstance(self.network, PrefixDecoder):  # a prefix is seen by a mask of all pairs
+        if isinstance(self.network, PrefixLM):  # a prefix needs a mask of all pairs
             return total
         parts = self.network.stack_names[::-1]  # in the order of the lengths
-        if len(parts) == 1:  # the one stack reads the source too
+        if len(parts) == 1:  # the one stack also reads the source
             lengths = (sum(lengths),)
         for part, length in zip(parts, lengths, strict=False):
             stack: Stack = getattr(self.network, part)
@@ -160,20 +157,23 @@ class TrainingCost:
                 if window is None and stack.has_all_pairs:
                     continue
                 total[part] += self._of_attention(part, layer, length)
-                for (place,), weight in differences([length]).items():
+                for (place,), weight in finite_differences([length]).items():
                     total[part] -= weight * self._of_attention(part, layer, place)
         return total
 
     def _of_attention(self, part: str, layer: int, length: int) -> int:
-        """Forward, of one text in a layer of which there may be others like it."""
+        """FLOPs of the forward pass of one text in one layer."""
         stack: Stack = getattr(self.network, part)
         window = stack.windows[layer]
         if (part, window, length) not in self._of_layers:
             x = torch.zeros(1, length, stack.d_model, device="meta")
-            visibility, bias = stack.visibility(length, x.device, window=window), stack.position.bias(length, length)
+            attention_mask, bias = (
+                stack.attention_mask(length, x.device, window=window),
+                stack.position.bias(length, length),
+            )
             attention = stack.layers[layer].get_submodule("self_attention")
             with torch.no_grad(), FlopCounterMode(display=False) as counter:
-                attention(x, visibility=visibility, bias=bias)
+                attention(x, attention_mask=attention_mask, bias=bias)
             self._of_layers[part, window, length] = counter.get_total_flops()
         return self._of_layers[part, window, length]
 
@@ -183,8 +183,9 @@ class TrainingCost:
         return self._counts[lengths]
 
 
-def differences(lengths: Sequence[int]) -> Counter[tuple[int, ...]]:
-    """The weights by which the values of a polynomial of degree 2 at the shortest lengths give that at these.
+def finite_differences(lengths: Sequence[int]) -> Counter[tuple[int, ...]]:
+    """The weights that give the value of a polynomial of degree 2 at these lengths from its values at the shortest
+    lengths.
 
     Args:
         lengths: one, or two; at least 1.
@@ -202,13 +203,13 @@ def differences(lengths: Sequence[int]) -> Counter[tuple[int, ...]]:
 
 
 def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
-    """Operations of the matrix products of one forward pass, by part.
+    """FLOPs of the matrix products of one forward pass, by part.
 
     Args:
         network: on the meta device.
 
     Raises:
-        ValueError: a part cannot be computed there: it looks at values, or makes tensors on another device.
+        ValueError: a part cannot be computed there: it reads values, or creates tensors on another device.
     """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         try:
@@ -236,11 +237,11 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
 
 
 def decoding_flops(network: DecoderOnly | EncoderDecoder, length: int, source: int = 0) -> int:
-    """Operations of the matrix products that one more token costs, the keys and values of those before it being kept.
+    """FLOPs of the matrix products for one more token, with cached keys and values.
 
     Args:
-        network: on the meta device, with a head that answers everywhere.
-        length: tokens of the decoder with the new one.
+        network: on the meta device, with a head that predicts at each position.
+        length: tokens of the decoder, including the new one.
         source: tokens of the encoder, whose pass is not counted.
     """
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
@@ -259,11 +260,11 @@ def decoding_flops(network: DecoderOnly | EncoderDecoder, length: int, source: i
 
 
 def inputs_of(network: Network, shape: BatchShape, device: torch.device) -> dict[str, Tensor]:
-    """What a network takes of a batch of this shape, by the names of the arguments, all of it real; every token is the
-    same, every sound is silent, and every image is black.
+    """The inputs of a network for a batch of this shape, by argument name, without padding: equal tokens, silent audio,
+    black images.
 
     Args:
-        device: of the tensors; on the meta device they cost nothing.
+        device: of the tensors; on the meta device they take no memory.
     """
     if len(shape) == 4:
         return {"tokens": torch.zeros(shape, device=device)}

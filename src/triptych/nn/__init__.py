@@ -1,6 +1,6 @@
-"""The shared blocks. Plain PyTorch: nothing here knows Lightning, Hydra, data or tasks."""
+"""The shared blocks in plain PyTorch, independent of Lightning, Hydra, data and tasks."""
 
-from triptych.nn.attention import EfficientAttention, MultiHeadAttention, PairwiseAttention, attend
+from triptych.nn.attention import MultiHeadAttention, PairwiseAttention, SubquadraticAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward, GatedFeedForward
@@ -8,24 +8,32 @@ from triptych.nn.frames import FrameEmbedding
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
 from triptych.nn.kv_cache import KeyValueCache
-from triptych.nn.linformer import Linformer
-from triptych.nn.longformer import Longformer
-from triptych.nn.masks import Visibility
+from triptych.nn.linformer_attention import LinformerAttention
+from triptych.nn.longformer_attention import LongformerAttention
+from triptych.nn.masks import AttentionMask
 from triptych.nn.network import Network
 from triptych.nn.norm import LayerNorm, RMSNorm
-from triptych.nn.packing import Documents
-from triptych.nn.performer import Performer
-from triptych.nn.positions import Alibi, Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
-from triptych.nn.reformer import Reformer
-from triptych.nn.residual import Parallel, ParallelNorms, PostNorm, PreNorm, Residual, ResPost, Sandwich
+from triptych.nn.packing import PackedLayout
+from triptych.nn.performer_attention import PerformerAttention
+from triptych.nn.positions import (
+    Alibi,
+    LearnedPositions,
+    Position,
+    RelativeBias,
+    RopeScaling,
+    Rotary,
+    SinusoidalPositions,
+    sinusoids,
+)
+from triptych.nn.reformer_attention import ReformerAttention
+from triptych.nn.residual import Parallel, ParallelNorms, PostNorm, PreNorm, Residual, ResPostNorm, SandwichNorm
 from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
 
 __all__ = [
     "Alibi",
+    "AttentionMask",
     "Block",
-    "Documents",
-    "EfficientAttention",
     "Embedding",
     "FeedForward",
     "FrameEmbedding",
@@ -33,32 +41,33 @@ __all__ = [
     "Head",
     "KeyValueCache",
     "LayerNorm",
-    "Learned",
-    "Linformer",
-    "Longformer",
+    "LearnedPositions",
+    "LinformerAttention",
+    "LongformerAttention",
     "MultiHeadAttention",
     "Network",
+    "PackedLayout",
     "PairwiseAttention",
     "Parallel",
     "ParallelNorms",
     "PatchEmbedding",
-    "Performer",
+    "PerformerAttention",
     "Position",
     "PostNorm",
     "PreNorm",
     "RMSNorm",
-    "Reformer",
-    "Relative",
-    "ResPost",
+    "ReformerAttention",
+    "RelativeBias",
+    "ResPostNorm",
     "Residual",
     "RopeScaling",
     "Rotary",
-    "Sandwich",
-    "Sinusoidal",
+    "SandwichNorm",
+    "SinusoidalPositions",
     "Sizes",
     "Stack",
+    "SubquadraticAttention",
     "Targets",
-    "Visibility",
     "attend",
     "sinusoids",
 ]

@@ -13,14 +13,14 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from triptych.nn.kv_cache import LayerCache
-from triptych.nn.masks import Local, Packing, Visibility, causal_mask
+from triptych.nn.masks import AttentionMask, PackedMask, SlidingWindowBlocks, causal_mask
 from triptych.nn.positions import Angles, MemoryAngles, rotate
 from triptych.nn.sizes import Sizes
 
 TELLS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
 """Whether the kernel for packed rows has an argument for fewer key heads than query heads: from torch 2.12 on."""
 
-LONGEST_EXPLICIT = 2048
+LONGEST_EAGER = 2048
 """Largest number of keys for which the matrix of scores may be held in memory."""
 
 NormWidthName = Literal["head", "all"]
@@ -30,7 +30,7 @@ def attend(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch kv_heads keys head_dim"],
     v: Float[Tensor, "batch kv_heads keys width"],
-    visibility: Visibility,
+    attention_mask: AttentionMask,
     bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
     *,
     scale: float | None = None,
@@ -50,33 +50,33 @@ def attend(
         q: queries.
         k: keys.
         v: values.
-        visibility: which keys each query may attend to.
+        attention_mask: which keys each query may attend to.
         bias: added to the scaled scores, such as a relative position bias; in a packed row, "queries" and "keys"
             are those of the longest document.
         scale: factor of the scores; None: 1 / sqrt(head_dim).
         softcap: c in cap(s) = c tanh(s / c), which bounds the scores; None: cap(s) = s.
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
-    if (packing := visibility.packing) is not None:
+    if (packing := attention_mask.packing) is not None:
         is_plain = bias is None and softcap is None and not dropout
         if is_plain and not packing.has_prefix and reads_packed_rows(q):
             return attend_packed(q, k, v, packing, scale)
-        of_rows = replace(visibility, packing=None)
+        of_rows = replace(attention_mask, packing=None)
         q, k, v = pad_documents(packing, q, k, v)
         y = attend(q, k, v, of_rows, bias, scale=scale, softcap=softcap, dropout=dropout)
         return pack_documents(packing, y)
-    if visibility.local is not None:
+    if attention_mask.local is not None:
         if bias is None:
-            return attend_locally(q, k, v, visibility.local, scale=scale, softcap=softcap, dropout=dropout)
-        visibility = visibility.dense(q.device)
-    mask, causal = visibility.mask, visibility.causal
+            return attend_locally(q, k, v, attention_mask.local, scale=scale, softcap=softcap, dropout=dropout)
+        attention_mask = attention_mask.dense(q.device)
+    mask, causal = attention_mask.mask, attention_mask.causal
     is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
-    if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EXPLICIT):
+    if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EAGER):
         if causal:
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
-        return attend_explicitly(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
+        return attend_eager(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
     blind = None
-    if mask is not None and not visibility.sees and q.device.type != "cpu":
+    if mask is not None and not attention_mask.sees and q.device.type != "cpu":
         # GPU kernels were reported to give NaN gradients for rows without visible keys: such a row attends to all
         # keys, and its result is dropped.
         blind = ~mask.any(-1, keepdim=True)
@@ -93,7 +93,7 @@ def attend(
 
 
 def pad_documents(
-    packing: Packing,
+    packing: PackedMask,
     q: Float[Tensor, "1 heads queries query_width"],
     k: Float[Tensor, "1 kv_heads keys width"],
     v: Float[Tensor, "1 kv_heads keys head_dim"],
@@ -109,7 +109,7 @@ def pad_documents(
 
 
 def pack_documents(
-    packing: Packing, y: Float[Tensor, "documents heads longest_queries head_dim"]
+    packing: PackedMask, y: Float[Tensor, "documents heads longest_queries head_dim"]
 ) -> Float[Tensor, "1 heads queries head_dim"]:
     """Packs the outputs of such rows into one row again."""
     return packing.queries.packed(y.transpose(1, 2)).transpose(1, 2)
@@ -119,7 +119,7 @@ def attend_locally(
     q: Float[Tensor, "batch heads length head_dim"],
     k: Float[Tensor, "batch kv_heads length head_dim"],
     v: Float[Tensor, "batch kv_heads length width"],
-    local: Local,
+    local: SlidingWindowBlocks,
     *,
     scale: float | None,
     softcap: float | None,
@@ -164,7 +164,9 @@ def attend_blocks(
     batch, blocks = q.shape[0], q.shape[2]
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
     mask = mask.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
-    y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, softcap=softcap, dropout=dropout)
+    y = attend(
+        q, k.contiguous(), v.contiguous(), AttentionMask(mask=mask), scale=scale, softcap=softcap, dropout=dropout
+    )
     y = y.reshape(-1, blocks, *y.shape[1:])
     return y.transpose(1, 2).flatten(2, 3)
 
@@ -199,7 +201,7 @@ def attend_packed(
     q: Float[Tensor, "1 heads queries head_dim"],
     k: Float[Tensor, "1 kv_heads keys head_dim"],
     v: Float[Tensor, "1 kv_heads keys head_dim"],
-    packing: Packing,
+    packing: PackedMask,
     scale: float | None,
 ) -> Float[Tensor, "1 heads queries head_dim"]:
     """Computes ``attend`` without bias and dropout by FlashAttention-2 (Dao 2024) for packed rows.
@@ -231,7 +233,7 @@ def attend_packed(
     return y.transpose(0, 1)[None]
 
 
-def attend_explicitly(
+def attend_eager(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch kv_heads keys head_dim"],
     v: Float[Tensor, "batch kv_heads keys width"],
@@ -259,7 +261,7 @@ def attend_explicitly(
     """
     if has_torch_function((q, k, v)):  # such as a recorder of attention weights, as for torch's kernel
         y: Tensor = handle_torch_function(
-            attend_explicitly, (q, k, v), q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout
+            attend_eager, (q, k, v), q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout
         )
         return y
     if q.shape[1] != k.shape[1]:
@@ -294,13 +296,13 @@ class MultiHeadAttention(nn.Module):
         qk_norm: builds a norm of the queries x W_q and one of the keys m W_k, applied before rotary positions to keep
             scores bounded (Dehghani et al. 2023, section 2). None: no norms.
         qk_norm_over: whether to normalize each head (Qwen 3), or all heads of a layer together (OLMo 2).
-        windows: window of self-attention in the first, second, ... block, repeated cyclically; the position itself
-            counts; None: no window.
+        sliding_windows: window of self-attention in the first, second, ... block, repeated cyclically. It includes
+            the position itself. None: no window.
         dropout: probability of dropping an attention weight.
 
     Attributes:
         window: window of this block; None: no window.
-        room: maximum number of positions of a text; None: no limit.
+        max_positions: maximum number of positions of a text; None: no limit.
 
     Raises:
         ValueError: the key heads do not divide the query heads, a scale or cap is not positive, a window is below 1, or
@@ -309,7 +311,7 @@ class MultiHeadAttention(nn.Module):
 
     has_all_pairs: ClassVar[bool] = True
     """Whether each pair of positions has a score, which a mask or a bias may change."""
-    room: int | None = None
+    max_positions: int | None = None
 
     def __init__(
         self,
@@ -324,7 +326,7 @@ class MultiHeadAttention(nn.Module):
         k_bias: bool = True,
         qk_norm: Callable[[int], nn.Module] | None = None,
         qk_norm_over: NormWidthName = "head",
-        windows: Sequence[int | None] | None = None,
+        sliding_windows: Sequence[int | None] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -339,16 +341,16 @@ class MultiHeadAttention(nn.Module):
         for name, value in (("scale", scale), ("softcap", softcap)):
             if value is not None and value <= 0:
                 raise ValueError(f"block.attention.{name}={value}: expected more than 0, or null")
-        windows = (None,) if windows is None else windows
-        if not windows or any(window is not None and window < 1 for window in windows):
-            shown = str(list(windows)).replace("None", "null")
-            raise ValueError(f"block.attention.windows={shown}: expected numbers of at least 1")
+        sliding_windows = (None,) if sliding_windows is None else sliding_windows
+        if not sliding_windows or any(window is not None and window < 1 for window in sliding_windows):
+            shown = str(list(sliding_windows)).replace("None", "null")
+            raise ValueError(f"block.attention.sliding_windows={shown}: expected numbers of at least 1")
         if qk_norm is None and qk_norm_over != "head":
             raise ValueError(
                 f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"
             )
         self.is_cross = cross
-        self.window = None if cross else windows[layer % len(windows)]
+        self.window = None if cross else sliding_windows[layer % len(sliding_windows)]
         self.head_dim, self.scale, self.softcap, self.dropout = sizes.head_dim, scale, softcap, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
         self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias and k_bias)
@@ -365,7 +367,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "batch queries d_model"],
         memory: Float[Tensor, "memories keys d_model"] | None = None,
         *,
-        visibility: Visibility,
+        attention_mask: AttentionMask,
         bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
         memory_angles: MemoryAngles | None = None,
@@ -377,7 +379,7 @@ class MultiHeadAttention(nn.Module):
             x: states that queries are computed from.
             memory: states that keys and values of cross-attention are computed from (the encoder's output); one row
                 per row of ``x``, or per group of consecutive rows (beams of one text).
-            visibility: which keys each query may attend to.
+            attention_mask: which keys each query may attend to.
             bias: see ``attend``.
             angles: rotary angles of the queries, and of the keys if there is no memory.
             memory_angles: rotary angles of the memory's keys.
@@ -398,7 +400,7 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents
-        y: Tensor = self.o(self._attend(q, k, v, visibility, bias).transpose(1, 2).flatten(2))
+        y: Tensor = self.o(self._attend(q, k, v, attention_mask, bias).transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
 
     def _project(self, x: Float[Tensor, "batch length d_model"]) -> tuple[Tensor, ...]:
@@ -426,12 +428,12 @@ class MultiHeadAttention(nn.Module):
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch kv_heads keys width"],
         v: Float[Tensor, "batch kv_heads keys head_dim"],
-        visibility: Visibility,
+        attention_mask: AttentionMask,
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Computes the heads from queries, stored keys and values."""
         dropout = self.dropout if self.training else 0.0
-        return attend(q, k, v, visibility, bias, scale=self.scale, softcap=self.softcap, dropout=dropout)
+        return attend(q, k, v, attention_mask, bias, scale=self.scale, softcap=self.softcap, dropout=dropout)
 
     def _normed(
         self, x: Float[Tensor, "batch length width"], norm: nn.Module
@@ -478,15 +480,15 @@ class PairwiseAttention(MultiHeadAttention):
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch kv_heads keys head_dim"],
         v: Float[Tensor, "batch kv_heads keys head_dim"],
-        visibility: Visibility,
+        attention_mask: AttentionMask,
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        if (packing := visibility.packing) is not None:
+        if (packing := attention_mask.packing) is not None:
             q, k, v = pad_documents(packing, q, k, v)
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-        visibility, queries, keys = visibility.dense(q.device), q.shape[2], k.shape[2]
-        mask = visibility.mask
-        if visibility.causal:
+        attention_mask, queries, keys = attention_mask.dense(q.device), q.shape[2], k.shape[2]
+        mask = attention_mask.mask
+        if attention_mask.causal:
             mask = causal_mask(queries, keys, q.device)
         elif mask is None:
             mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device)
@@ -506,14 +508,15 @@ def attend_in_pairs(
     *,
     attention: Callable[..., Tensor],
 ) -> Float[Tensor, "batch heads queries head_dim"]:
-    """Calls ``PairwiseAttention.attend_pairs`` so that ``triptych.attention.recorded`` can intercept it."""
+    """Calls ``PairwiseAttention.attend_pairs`` so that ``triptych.report.attention_maps.record_attention`` can
+    intercept it."""
     if has_torch_function((q, k, v)):
         y: Tensor = handle_torch_function(attend_in_pairs, (q, k, v), q, k, v, mask, bias, attention=attention)
         return y
     return attention(q, k, v, mask, bias)
 
 
-class EfficientAttention(MultiHeadAttention):
+class SubquadraticAttention(MultiHeadAttention):
     """A base class for self-attention without a score for each pair of positions.
 
     A subclass implements ``attend_texts``. Cross-attention is that of ``MultiHeadAttention``."""
@@ -525,14 +528,14 @@ class EfficientAttention(MultiHeadAttention):
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys width"],
         v: Float[Tensor, "batch heads keys head_dim"],
-        visibility: Visibility,
+        attention_mask: AttentionMask,
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         if self.is_cross:
-            return super()._attend(q, k, v, visibility, bias)
-        if (packing := visibility.packing) is not None:
+            return super()._attend(q, k, v, attention_mask, bias)
+        if (packing := attention_mask.packing) is not None:
             q, k, v = pad_documents(packing, q, k, v)
-        y = self.attend_texts(q, k, v, visibility)
+        y = self.attend_texts(q, k, v, attention_mask)
         return y if packing is None else pack_documents(packing, y)
 
     def attend_texts(
@@ -540,7 +543,7 @@ class EfficientAttention(MultiHeadAttention):
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys width"],
         v: Float[Tensor, "batch heads keys head_dim"],
-        visibility: Visibility,
+        attention_mask: AttentionMask,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Computes the output of each head for a batch of texts.
 
@@ -548,7 +551,7 @@ class EfficientAttention(MultiHeadAttention):
             q: queries, already rotated.
             k: keys, already rotated.
             v: values.
-            visibility: its ``causal`` and ``key_mask`` state which keys a query may attend to.
+            attention_mask: its ``causal`` and ``key_mask`` state which keys a query may attend to.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Arithmetic that autocast leaves alone."""
+"""Computation without autocast."""
 
 from contextlib import AbstractContextManager
 
@@ -6,7 +6,7 @@ import torch
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Products of float32 are in float32 meanwhile; autocast knows no meta device."""
+    """Disables autocast, so that float32 products stay in float32; the meta device has no autocast."""
     kind = "cpu" if device.type == "meta" else device.type
     without: AbstractContextManager[None] = torch.autocast(kind, enabled=False)
     return without

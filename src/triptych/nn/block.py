@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from triptych.nn.attention import MultiHeadAttention
 from triptych.nn.kv_cache import LayerCache
-from triptych.nn.masks import Visibility
+from triptych.nn.masks import AttentionMask
 from triptych.nn.positions import Angles, MemoryAngles
 from triptych.nn.residual import ParallelNorms, PreNorm, Residual
 from triptych.nn.sizes import Sizes
@@ -53,7 +53,7 @@ class Block(nn.Module):
         if not first_norm:
             if type(self.self_residual) is not PreNorm:
                 name = type(self.self_residual).__name__
-                raise ValueError(f"block.first_norm=false with {name}: expected block/residual=pre")
+                raise ValueError(f"block.first_norm=false with {name}: expected block/residual=pre_norm")
             self.self_residual.norm = nn.Identity()
         self.cross_attention = attention(sizes, layer, cross=True) if cross_attention else None
         self.cross_residual = residual(sizes, norm) if cross_attention and not self.self_residual.is_parallel else None
@@ -64,11 +64,11 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch length d_model"],
         *,
-        visibility: Visibility,
+        attention_mask: AttentionMask,
         bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
         memory: Float[Tensor, "memories source d_model"] | None = None,
-        memory_visibility: Visibility | None = None,
+        memory_attention_mask: AttentionMask | None = None,
         cross_angles: tuple[Angles, MemoryAngles] | None = None,
         cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,
@@ -77,18 +77,18 @@ class Block(nn.Module):
 
         Args:
             x: states of this stack.
-            visibility: visibility of self-attention.
+            attention_mask: visibility of self-attention.
             bias: added to the scores of self-attention.
             angles: rotary angles of self-attention.
             memory: states that cross-attention attends to.
-            memory_visibility: visibility of cross-attention.
+            memory_attention_mask: visibility of cross-attention.
             cross_angles: rotary angles of cross-attention, for this stack and for the memory.
             cache: earlier keys and values of self-attention.
             memory_cache: keys and values of the memory.
         """
 
         def attend(x: Tensor) -> Tensor:
-            y: Tensor = self.self_attention(x, visibility=visibility, bias=bias, angles=angles, cache=cache)
+            y: Tensor = self.self_attention(x, attention_mask=attention_mask, bias=bias, angles=angles, cache=cache)
             return y
 
         def look(x: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class Block(nn.Module):
             y: Tensor = self.cross_attention(
                 x,
                 memory,
-                visibility=memory_visibility,
+                attention_mask=memory_attention_mask,
                 angles=own,
                 memory_angles=of_memory,
                 cache=memory_cache,

@@ -93,24 +93,29 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         for name, size in (("image_size", image_size), ("patch_size", patch_size)):
             if len(size) != 2 or min(size) < 1:
-                raise ValueError(f"patches.{name}={list(size)}: expected [height, width]")
+                raise ValueError(f"image_embedding.{name}={list(size)}: expected [height, width]")
         if num_channels < 1:
-            raise ValueError(f"patches.num_channels={num_channels}: expected at least 1")
+            raise ValueError(f"image_embedding.num_channels={num_channels}: expected at least 1")
         (height, width), (patch_height, patch_width) = image_size, patch_size
         if height % patch_height or width % patch_width:
             raise ValueError(
-                f"patches.patch_size={list(patch_size)} does not divide patches.image_size={list(image_size)}"
+                f"image_embedding.patch_size={list(patch_size)} does not divide "
+                f"image_embedding.image_size={list(image_size)}"
             )
         if (mean is None) != (std is None):
-            raise ValueError(f"patches.mean={mean} beside patches.std={std}: expected both, or null for both")
+            raise ValueError(
+                f"image_embedding.mean={mean} beside image_embedding.std={std}: expected both, or null for both"
+            )
         if mean is not None and std is not None:
             if normalized:
-                raise ValueError(f"patches.mean={list(mean)}: expected patches.normalized=false beside it")
+                raise ValueError(
+                    f"image_embedding.mean={list(mean)}: expected image_embedding.normalized=false beside it"
+                )
             for name, numbers in (("mean", mean), ("std", std)):
                 if len(numbers) != num_channels or (name == "std" and min(numbers) <= 0):
                     what = "a number" if name == "mean" else "a number above 0"
                     raise ValueError(
-                        f"patches.{name}={list(numbers)}: expected {what} for each of {num_channels} channels"
+                        f"image_embedding.{name}={list(numbers)}: expected {what} for each of {num_channels} channels"
                     )
         self.d_model, self.normalized = d_model, normalized
         self.statistics = None if mean is None or std is None else tuple(zip(mean, std, strict=True))
@@ -123,7 +128,7 @@ class PatchEmbedding(nn.Module):
         initialize_linear(self.patches)
         nn.init.normal_(self.cls, std=d_model**-0.5)
 
-    def check_room(self, room: int | None, stack: str) -> None:
+    def check_max_positions(self, room: int | None, stack: str) -> None:
         """Raises an error if a stack has more or fewer positions than an image has vectors.
 
         Args:

@@ -97,7 +97,7 @@ class FrameEmbedding(nn.Module):
         dtype = next(self.parameters()).dtype
         x = frames.to(torch.promote_types(dtype, torch.float32))
         if self.normalized:
-            x = normalized(x, mask)
+            x = normalize_frames(x, mask)
         x = x.to(dtype)
         if mask is not None:
             x = x * mask[..., None]
@@ -138,7 +138,7 @@ class FrameEmbedding(nn.Module):
         return ~(in_time[..., None] | in_mels[:, None])
 
 
-def normalized(
+def normalize_frames(
     x: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None
 ) -> Float[Tensor, "batch frames mels"]:
     """(x - m) / s, with mean m and standard deviation s of the non-padding frames of each audio clip.

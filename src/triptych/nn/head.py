@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.kernels.cross_entropy import Answer, Targets, answer_rows, linear_cross_entropy, scores
-from triptych.nn.packing import Documents
+from triptych.nn.kernels.cross_entropy import Answer, Targets, cross_entropy_rows, linear_cross_entropy, scores
+from triptych.nn.packing import PackedLayout
 
-PoolName = Literal["none", "first", "mean", "last"]
+Pooling = Literal["none", "first", "mean", "last"]
 TransformName = Literal["none", "tanh"] | ActivationName
 HeadBiasName = Literal["none", "trained", "fixed"]
 
@@ -23,7 +23,7 @@ class Head(nn.Module):
     Args:
         d_model: width of the states.
         num_outputs: size of the vocabulary, or number of classes.
-        pool: none (an output per position); first or last (the first or last non-padding position); mean (over the
+        pooling: none (an output per position); first or last (the first or last non-padding position); mean (over the
             non-padding positions).
         transform: none, or the act of a dense layer before the output (Devlin et al. 2019: gelu for masked tokens, tanh
             for classes).
@@ -44,7 +44,7 @@ class Head(nn.Module):
         *,
         d_model: int,
         num_outputs: int,
-        pool: PoolName = "none",
+        pooling: Pooling = "none",
         transform: TransformName = "none",
         transform_bias: bool = True,
         norm: Callable[[int], nn.Module] | None = None,
@@ -58,13 +58,13 @@ class Head(nn.Module):
             raise ValueError("heads.*.norm: the norm follows the transform, and there is none; expected transform=...")
         if softcap is not None and softcap <= 0:
             raise ValueError(f"softcap={softcap} of the head: expected more than 0, or null")
-        self.pool, self.softcap = pool, softcap
+        self.pooling, self.softcap = pooling, softcap
         self.dense = None if transform == "none" else nn.Linear(d_model, d_model, bias=transform_bias)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
         self.norm = nn.Identity() if norm is None else norm(d_model)
         self.scale = d_model**-0.5 if scale_states else 1.0
         self.dropout = nn.Dropout(dropout)
-        self._answer: Answer = answer_rows
+        self._answer: Answer = cross_entropy_rows
         self.output = nn.Linear(d_model, num_outputs, bias=bias != "none")
         for linear in (self.dense, self.output):
             if linear is not None:
@@ -76,7 +76,7 @@ class Head(nn.Module):
         self,
         states: Float[Tensor, "batch length d_model"],
         mask: Bool[Tensor, "batch length"] | None = None,
-        documents: Documents | None = None,
+        documents: PackedLayout | None = None,
     ) -> Float[Tensor, "rows *length outputs"]:
         """Computes logits.
 
@@ -84,7 +84,7 @@ class Head(nn.Module):
             mask: True at non-padding positions; None: no padding.
             documents: the documents if ``states`` is one packed row; each is pooled separately and ``mask`` is ignored.
         """
-        if documents is not None and self.pool != "none":
+        if documents is not None and self.pooling != "none":
             states, mask = documents.padded(states), documents.mask
         return self._logits(self._pooled(states, mask))
 
@@ -104,7 +104,7 @@ class Head(nn.Module):
 
     def compile_loss(self) -> None:
         """Compiles the loss with torch.compile; on GPUs it then takes two passes over the logits."""
-        self._answer = torch.compile(answer_rows)
+        self._answer = torch.compile(cross_entropy_rows)
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
         logits: Tensor = self.output(self._transformed(x))
@@ -118,14 +118,14 @@ class Head(nn.Module):
         return dropped
 
     def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        if self.pool == "none":
+        if self.pooling == "none":
             return states
         if mask is None:
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
-        if self.pool == "mean":
+        if self.pooling == "mean":
             wide = torch.promote_types(states.dtype, torch.float32)  # type for the sum of a long text
             total = (states * mask[..., None]).sum(1, dtype=wide)
             return (total / mask.sum(1, keepdim=True).clamp(min=1)).to(states.dtype)
         places = torch.arange(mask.shape[1], device=mask.device)
-        chosen = torch.where(mask, places, -1).amax(1) if self.pool == "last" else mask.int().argmax(1)
+        chosen = torch.where(mask, places, -1).amax(1) if self.pooling == "last" else mask.int().argmax(1)
         return states[torch.arange(len(states), device=states.device), chosen.clamp(min=0)]

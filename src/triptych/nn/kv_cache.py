@@ -7,17 +7,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.nn.transfer import upload
+from triptych.nn.device_copy import copy_to_device
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """How rows get new places: those that stay where they are need not be copied.
+class RowMoves:
+    """A reordering of rows that copies only the rows that move.
 
     Attributes:
-        count: of the rows afterwards.
-        places: where a row comes to that is copied.
-        sources: which one.
+        count: number of rows afterwards.
+        places: destinations of the copied rows.
+        sources: their sources.
     """
 
     count: int
@@ -25,25 +25,25 @@ class Moves:
     sources: Int[Tensor, " moves"]
 
     @classmethod
-    def of(cls, rows: Int[Tensor, " rows"], before: int, device: torch.device) -> "Moves":
+    def of(cls, rows: Int[Tensor, " rows"], before: int, device: torch.device) -> "RowMoves":
         """Keeps the given rows, in the given order.
 
         Args:
             rows: on the CPU.
-            before: how many there were.
+            before: number of rows before.
             device: of the buffers.
         """
         places = torch.arange(len(rows))
         if len(rows) <= before:
             places = places[rows != places]
-        return cls(len(rows), upload(places, device), upload(rows[places], device))
+        return cls(len(rows), copy_to_device(places, device), copy_to_device(rows[places], device))
 
 
 class LayerCache:
     """Keys and values of one attention sub-layer; the buffer is allocated at first use and then filled in place.
 
     Args:
-        capacity: the most positions it will hold.
+        capacity: maximum number of positions.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -54,7 +54,7 @@ class LayerCache:
     def append(
         self, keys: Float[Tensor, "batch kv_heads new width"], values: Float[Tensor, "batch kv_heads new head_dim"]
     ) -> None:
-        """Stores the keys and values of new positions behind those there.
+        """Appends the keys and values of new positions.
 
         Raises:
             ValueError: more positions than the capacity.
@@ -71,7 +71,7 @@ class LayerCache:
 
     @property
     def is_filled(self) -> bool:
-        """Whether anything was stored."""
+        """Whether anything is stored."""
         return self._buffers is not None
 
     @property
@@ -88,11 +88,11 @@ class LayerCache:
         values: Float[Tensor, "batch kv_heads places head_dim"],
         length: int,
     ) -> None:
-        """Takes over buffers of which so many positions are filled."""
+        """Uses these buffers, with ``length`` filled positions."""
         self._buffers, self.length = (keys, values), length
 
-    def select(self, moves: "Moves") -> None:
-        """Keeps some rows of the batch, in some order."""
+    def select(self, moves: "RowMoves") -> None:
+        """Keeps some rows of the batch, in the given order."""
         assert self._buffers is not None
         filled = []
         for old in self._buffers:
@@ -103,26 +103,25 @@ class LayerCache:
         self._buffers = filled[0], filled[1]
 
     def join(self, other: "LayerCache", *, length: int, capacity: int, skipped: bool) -> None:
-        """Takes the rows of another one behind its own. Where a row has no positions, zeros stand.
+        """Appends the rows of another cache. Missing positions are zeros.
 
         Args:
             length: of both afterwards.
             capacity: afterwards.
-            skipped: whether it is the first places that a shorter row has nothing at, and that a longer one gives up;
-                else the last.
+            skipped: whether positions are added and removed at the beginning; otherwise at the end.
         """
         both = zip(self.contents, other.contents, strict=True)
         keys, values = (torch.cat([fit_places(part, 2, length, capacity, skipped) for part in parts]) for parts in both)
         self._buffers, self.length, self.capacity = (keys, values), length, capacity
 
 
-class Slot(LayerCache):
-    """Buffers that are read whole, and take one new position at a place that stands in a tensor.
+class StaticLayerCache(LayerCache):
+    """Fixed buffers, read as a whole, with one new position at an index in a tensor.
 
     Args:
         keys: the buffer of the keys.
-        values: that of the values.
-        place: of the new position.
+        values: the buffer of the values.
+        place: index of the new position.
     """
 
     def __init__(
@@ -147,8 +146,8 @@ class KeyValueCache:
 
     Args:
         num_layers: decoder layers.
-        capacity: the most positions that will be decoded, the prompt included.
-        memory_length: positions of the encoder that the decoder looks at; 0 without cross-attention.
+        capacity: maximum number of positions, including the prompt.
+        memory_length: number of memory positions; 0 without cross-attention.
     """
 
     def __init__(self, *, num_layers: int, capacity: int, memory_length: int = 0) -> None:
@@ -162,11 +161,11 @@ class KeyValueCache:
 
     @property
     def capacity(self) -> int:
-        """The most of them."""
+        """Maximum number of positions."""
         return self.self_attention[0].capacity
 
     def advance(self) -> None:
-        """One position more was decoded, whose keys and values are elsewhere."""
+        """Counts a position whose keys and values are stored elsewhere."""
         for layer in self.self_attention:
             layer.length += 1
 
@@ -174,23 +173,23 @@ class KeyValueCache:
         """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied.
 
         Args:
-            rows: of self-attention, on the CPU wherever the cache is.
-            memories: rows of cross-attention, each the memory of as many rows one after the other; None: it stays.
+            rows: of self-attention, always on the CPU.
+            memories: rows of cross-attention, each shared by the same number of consecutive rows; None: all.
         """
         for layers, kept in ((self.self_attention, rows), (self.cross_attention, memories)):
             if kept is not None and layers[0].is_filled:
                 keys, _ = layers[0].contents
-                moves = Moves.of(kept, len(keys), keys.device)
+                moves = RowMoves.of(kept, len(keys), keys.device)
                 for layer in layers:
                     layer.select(moves)
 
     def join(self, other: "KeyValueCache", *, length: int, capacity: int, memory_length: int) -> None:
-        """Takes the rows of another one behind its own. Both end at the same position.
+        """Appends the rows of another cache. Both end at the same position.
 
         Args:
-            length: positions of both afterwards; the first are dropped if there are more.
-            capacity: the most afterwards.
-            memory_length: the positions of the larger memory; 0: there is none.
+            length: positions of both afterwards; excess positions are dropped from the start.
+            capacity: afterwards.
+            memory_length: positions of the larger memory; 0: no memory.
         """
         for own, more in zip(self.self_attention, other.self_attention, strict=True):
             own.join(more, length=length, capacity=capacity, skipped=True)
@@ -199,13 +198,11 @@ class KeyValueCache:
 
 
 def fit_places(x: Tensor, dim: int, length: int, capacity: int, skipped: bool) -> Tensor:
-    """A tensor of so many places, of which the first ``length`` are meant: padded with zeros, or cut.
+    """Pads with zeros, or cuts, to ``capacity`` places, of which the first ``length`` are used.
 
     Args:
         dim: of the places.
-        length: that it gets.
-        capacity: places that it gets.
-        skipped: whether places come and go at its beginning; else behind its own.
+        skipped: whether places are added and removed at the beginning; otherwise at the end.
     """
     more = length - x.shape[dim]
     before, after = (more, capacity - length) if skipped else (0, more + capacity - length)

@@ -7,16 +7,16 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from triptych.nn.packing import Documents
+from triptych.nn.packing import PackedLayout
 
 LEAST_BLOCK = 32
-"""Minimum number of queries in a block of ``Local``; kernels are slow on smaller blocks."""
+"""Minimum number of queries in a block of ``SlidingWindowBlocks``; kernels are slow on smaller blocks."""
 LEAST_BLOCKS = 4
 """Number of blocks from which on they take less time than one mask of all pairs (measured on a CPU)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class SlidingWindowBlocks:
     """Windowed attention within one text, in blocks, at a cost of O(length window).
 
     Block i has the queries i b, ..., i b + b - 1 and the keys from i b - w to i b + b - 1, or without causality to
@@ -36,7 +36,7 @@ class Local:
     key_mask: Bool[Tensor, "batch length"] | None = None
 
     @property
-    def pays(self) -> bool:
+    def is_worthwhile(self) -> bool:
         """Whether the text is long enough, relative to the window, for blocks to be faster."""
         return self.length >= LEAST_BLOCKS * self.queries
 
@@ -91,7 +91,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class PackedMask:
     """Documents in a packed row; each query attends only to keys of the same document.
 
     Attributes:
@@ -102,15 +102,15 @@ class Packing:
         has_prefix: whether a query also attends to a prefix of its document, which no kernel for packed rows supports.
     """
 
-    queries: Documents
-    keys: Documents
+    queries: PackedLayout
+    keys: PackedLayout
     causal: bool = False
     window: int | None = None
     has_prefix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Visibility:
+class AttentionMask:
     """The keys that each query of one attention call may attend to.
 
     Attributes:
@@ -122,26 +122,26 @@ class Visibility:
         sees: whether every query of ``mask`` is known to have a visible key.
         key_mask: True at non-padding keys, for attention without a mask of pairs (``mask`` is None); for a packed row,
             that of the padded rows. None: no padding.
-        leading: number of leading tokens of each text that are global, for attention with global tokens; None: one.
+        num_global_tokens: number of leading tokens of each text that are global, if attention has such; None: one.
     """
 
     mask: Bool[Tensor, "#batch 1 #queries keys"] | None = None
     causal: bool = False
-    packing: Packing | None = None
-    local: Local | None = None
+    packing: PackedMask | None = None
+    local: SlidingWindowBlocks | None = None
     sees: bool = False
     key_mask: Bool[Tensor, "batch keys"] | None = None
-    leading: Int[Tensor, " batch"] | None = None
+    num_global_tokens: Int[Tensor, " batch"] | None = None
 
     @classmethod
     def within(
         cls,
-        documents: Documents,
+        documents: PackedLayout,
         *,
         causal: bool,
         window: int | None = None,
         prefix: Int[Tensor, " documents"] | None = None,
-    ) -> "Visibility":
+    ) -> "AttentionMask":
         """Returns the visibility within each document of a packed row.
 
         Args:
@@ -160,11 +160,11 @@ class Visibility:
             window=window,
             prefix=prefix,
         )
-        packing = Packing(documents, documents, causal, window, has_prefix=prefix is not None)
+        packing = PackedMask(documents, documents, causal, window, has_prefix=prefix is not None)
         return replace(padded, packing=packing)
 
     @classmethod
-    def across(cls, queries: Documents, keys: Documents) -> "Visibility":
+    def across(cls, queries: PackedLayout, keys: PackedLayout) -> "AttentionMask":
         """Returns the visibility of cross-attention between the documents of two packed rows.
 
         Args:
@@ -172,7 +172,7 @@ class Visibility:
             keys: documents that they attend to, in the same order.
         """
         mask = keys.mask
-        return cls(mask=None if mask is None else mask[:, None, None, :], packing=Packing(queries, keys))
+        return cls(mask=None if mask is None else mask[:, None, None, :], packing=PackedMask(queries, keys))
 
     @classmethod
     def of(
@@ -185,7 +185,7 @@ class Visibility:
         device: torch.device,
         window: int | None = None,
         prefix: Int[Tensor, " batch"] | None = None,
-    ) -> "Visibility":
+    ) -> "AttentionMask":
         """Visible(i, j) = key_mask[j] and (not causal or j <= p) and |p - j| < window; p = i + num_keys - num_queries.
 
         The queries are the last ``num_queries`` of the ``num_keys`` positions (all of them without a cache). With a
@@ -205,8 +205,8 @@ class Visibility:
                 pairs = pairs & window_mask(num_queries, num_keys, window, device, causal=False)
             return cls(mask=pairs if key_mask is None else key_mask[:, None, None, :] & pairs)
         if window is not None and window < num_keys:
-            local = Local(window, causal, num_keys, key_mask)
-            if num_queries == num_keys and local.pays:
+            local = SlidingWindowBlocks(window, causal, num_keys, key_mask)
+            if num_queries == num_keys and local.is_worthwhile:
                 return cls(local=local)
             pairs = window_mask(num_queries, num_keys, window, device, causal=causal)
         elif causal and num_queries > 1:  # a single newest position attends to all positions before it
@@ -220,7 +220,7 @@ class Visibility:
     @classmethod
     def at(
         cls, place: Int[Tensor, "1"], key_mask: Bool[Tensor, "batch keys"], *, window: int | None = None
-    ) -> "Visibility":
+    ) -> "AttentionMask":
         """Visible(j) = key_mask[j] and j <= p and p - j < window, for one query whose position p is a tensor.
 
         Args:
@@ -234,7 +234,7 @@ class Visibility:
             visible &= keys > place - window
         return cls(mask=visible[:, None, None, :], sees=True)
 
-    def dense(self, device: torch.device) -> "Visibility":
+    def dense(self, device: torch.device) -> "AttentionMask":
         """Returns the same visibility with a mask of all pairs instead of ``local``."""
         if self.local is None:
             return self

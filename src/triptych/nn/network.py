@@ -12,7 +12,7 @@ from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.frames import FrameEmbedding
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
-from triptych.nn.packing import Documents
+from triptych.nn.packing import PackedLayout
 from triptych.nn.stack import Stack
 
 Inputs: TypeAlias = Embedding | PatchEmbedding | FrameEmbedding
@@ -26,7 +26,7 @@ class Network(nn.Module):
         embedding: embeds the tokens, the patches of an image, or the frames of an audio clip.
         stacks: stacks between embedding and head.
         head: maps the last states to outputs.
-        tie_output: whether the head's matrix is the token table.
+        tie_word_embeddings: whether the head's matrix is the token table.
 
     Raises:
         ValueError: the widths of the parts differ, the outputs of a tied head are not the vocabulary, or the number of
@@ -37,29 +37,31 @@ class Network(nn.Module):
     stack_names: ClassVar[tuple[str, ...]]
     """Attribute names of the stacks, in the order of ``stacks``; the stack that reads the source is first."""
 
-    def __init__(self, *, embedding: Inputs, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
+    def __init__(self, *, embedding: Inputs, stacks: Sequence[Stack], head: Head, tie_word_embeddings: bool) -> None:
         super().__init__()
         check_widths(embedding, stacks, head)
         self.embedding, self.stacks, self.head = embedding, tuple(stacks), head
         if isinstance(embedding, PatchEmbedding):
-            embedding.check_room(self.room, self.stack_names[-1])
-        if not tie_output:
+            embedding.check_max_positions(self.max_positions, self.stack_names[-1])
+        if not tie_word_embeddings:
             return
         if not isinstance(embedding, Embedding):
             what = "patches" if isinstance(embedding, PatchEmbedding) else "frames"
-            raise ValueError(f"model.tie_output=true: {what} have no table of tokens; set model.tie_output=false")
+            raise ValueError(
+                f"model.tie_word_embeddings=true: {what} have no table of tokens; set model.tie_word_embeddings=false"
+            )
         if head.output.weight.shape != embedding.tokens.weight.shape:
             raise ValueError(
-                f"model.tie_output=true: the head has {head.output.out_features} outputs, "
-                f"the vocabulary {embedding.tokens.num_embeddings} tokens; set model.tie_output=false"
+                f"model.tie_word_embeddings=true: the head has {head.output.out_features} outputs, "
+                f"the vocabulary {embedding.tokens.num_embeddings} tokens; set model.tie_word_embeddings=false"
             )
         head.output.weight = embedding.tokens.weight
 
-    def answer(
+    def apply_head(
         self,
         states: Float[Tensor, "batch length d_model"],
         mask: Bool[Tensor, "batch length"] | None,
-        documents: Documents | None,
+        documents: PackedLayout | None,
         targets: Targets | None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Computes logits from the last states, or losses if there are targets.
@@ -104,7 +106,7 @@ class Network(nn.Module):
         """Channels, height and width of input images; None: no images."""
         return next((part.image_shape for part in self.embeddings if isinstance(part, PatchEmbedding)), None)
 
-    def read(
+    def embed(
         self,
         embedding: Inputs,
         given: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
@@ -128,9 +130,9 @@ class Network(nn.Module):
         return 0 if types is None else types.num_embeddings
 
     @property
-    def room(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Maximum number of positions that the stacks support; None: no limit."""
-        return min((stack.room for stack in self.stacks if stack.room is not None), default=None)
+        return min((stack.max_positions for stack in self.stacks if stack.max_positions is not None), default=None)
 
 
 def check_widths(embedding: Inputs, stacks: Sequence[Stack], head: Head) -> None:

@@ -1,10 +1,10 @@
-"""Normalisation: a part (see ``triptych.nn.sizes``) that is made with the width of what it normalises."""
+"""Norms. Each is a part (see ``triptych.nn.sizes``) that is built from a width."""
 
 from torch import nn
 
 
 def check_eps(eps: float) -> float:
-    """The same number."""
+    """Returns a valid eps."""
     if eps < 0:
         raise ValueError(f"block.norm.eps={eps}: expected at least 0")
     return eps
@@ -19,7 +19,7 @@ class LayerNorm(nn.LayerNorm):
         bias: whether there is a b.
 
     Raises:
-        ValueError: a negative eps.
+        ValueError: eps is negative.
     """
 
     def __init__(self, width: int, *, eps: float = 1e-5, bias: bool = True) -> None:
@@ -30,7 +30,7 @@ class RMSNorm(nn.RMSNorm):
     """w x / sqrt(mean(x^2) + eps). Zhang and Sennrich 2019.
 
     Raises:
-        ValueError: a negative eps.
+        ValueError: eps is negative.
     """
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:

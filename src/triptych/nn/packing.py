@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from triptych.nn.transfer import upload
+from triptych.nn.device_copy import copy_to_device
 
 
-class Documents:
+class PackedLayout:
     """The positions of the documents in a packed row.
 
     Args:
@@ -25,7 +25,7 @@ class Documents:
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
         self._shape = len(lengths), max(lengths, default=0)
-        total, starts = sum(lengths), upload(torch.tensor([0, *accumulate(lengths)]), device)
+        total, starts = sum(lengths), copy_to_device(torch.tensor([0, *accumulate(lengths)]), device)
         self._sizes = starts.diff()
         self.numbers = torch.arange(len(lengths), device=device).repeat_interleave(self._sizes, output_size=total)
         self.positions = torch.arange(total, device=device) - starts[self.numbers]

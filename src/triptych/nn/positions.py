@@ -30,7 +30,7 @@ class Position(nn.Module):
         super().__init__()
 
     @property
-    def room(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Maximum number of positions; None: no limit."""
         return None
 
@@ -72,7 +72,7 @@ class Position(nn.Module):
         return None
 
 
-class Table(Position):
+class PositionTable(Position):
     """x + P[first + place].
 
     Args:
@@ -89,7 +89,7 @@ class Table(Position):
         self.first, self.max_length = first, sizes.max_length
 
     @property
-    def room(self) -> int:
+    def max_positions(self) -> int:
         return self.max_length
 
     def add(
@@ -101,7 +101,7 @@ class Table(Position):
         return x + F.embedding(self.first + places, self.table)
 
 
-class Learned(Table):
+class LearnedPositions(PositionTable):
     """A learned table P (Gehring et al. 2017, section 3.1), or fixed ``sinusoids`` in halves (Whisper's encoder,
     Radford et al. 2022).
 
@@ -123,7 +123,7 @@ class Learned(Table):
             self.table.data.copy_(sinusoids(*self.table.shape, halves=True))
 
 
-class Sinusoidal(Table):
+class SinusoidalPositions(PositionTable):
     """A table P of ``sinusoids``. Vaswani et al. 2017, section 3.5.
 
     Args:
@@ -211,14 +211,14 @@ class Rotary(Position):
     Scores then depend only on the distance of two positions. Su et al. 2021, section 3.4; the pairing is LLaMA's.
 
     Args:
-        sizes: sizes of the stack; D is ``share`` times head_dim, even.
+        sizes: sizes of the stack; D is ``partial_rotary_factor`` times head_dim, even.
         theta: base of the frequencies.
         local_theta: base in layers with a window, without ``scaling`` (Gemma 3, Kamath et al. 2025, section 2;
             ModernBERT, Warner et al. 2024); None: the same in all layers.
-        share: fraction of each head that is rotated (GPT-NeoX: 0.25, Black et al. 2022, section 2).
+        partial_rotary_factor: fraction of each head that is rotated (GPT-NeoX: 0.25, Black et al. 2022, section 2).
         scaling: scaling of the frequencies; None: no scaling.
-        cross: whether to also rotate in cross-attention, queries by their positions and keys by those in the memory.
-            (Scores then depend on the difference of the two positions.)
+        rotate_cross_attention: whether to also rotate in cross-attention, queries by their positions and keys by those
+            in the memory. (Scores then depend on the difference of the two positions.)
 
     Raises:
         ValueError: the width is odd, a base is not positive, or the fraction is not in (0, 1].
@@ -230,21 +230,33 @@ class Rotary(Position):
         *,
         theta: float = 10000.0,
         local_theta: float | None = None,
-        share: float = 1.0,
+        partial_rotary_factor: float = 1.0,
         scaling: RopeScaling | None = None,
-        cross: bool = False,
+        rotate_cross_attention: bool = False,
     ) -> None:
         super().__init__(sizes)
-        if not 0 < share <= 1:
-            raise ValueError(f"block.position.share={share}: expected more than 0 and at most 1")
-        width = int(share * sizes.head_dim)
+        if not 0 < partial_rotary_factor <= 1:
+            raise ValueError(
+                f"block.position.partial_rotary_factor={partial_rotary_factor}: expected more than 0 and at most 1"
+            )
+        width = int(partial_rotary_factor * sizes.head_dim)
         if width % 2 or not width:
-            part = "" if share == 1 else f", of which block.position.share={share} are {width}"
+            part = (
+                ""
+                if partial_rotary_factor == 1
+                else f", of which block.position.partial_rotary_factor={partial_rotary_factor} are {width}"
+            )
             raise ValueError(f"head_dim={sizes.head_dim}{part}: rotary positions need an even width of each head")
         for name, value in (("theta", theta), ("local_theta", local_theta)):
             if value is not None and value <= 0:
                 raise ValueError(f"block.position.{name}={value}: expected more than 0")
-        self.width, self.theta, self.local_theta, self.scaling, self.cross = width, theta, local_theta, scaling, cross
+        self.width, self.theta, self.local_theta, self.scaling, self.cross = (
+            width,
+            theta,
+            local_theta,
+            scaling,
+            rotate_cross_attention,
+        )
 
     def cross_angles(self, places: Int[Tensor, "*rows length"]) -> Angles | None:
         return self.angles(places) if self.cross else None
@@ -273,7 +285,7 @@ def rotate(
     return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:]), dim=-1)
 
 
-class Relative(Position):
+class RelativeBias(Position):
     """A learned score for each head and bucket of the distance between key and query, added before the softmax.
 
     Small distances have one bucket each; larger ones share buckets that grow logarithmically. Raffel et al. 2020 (T5),

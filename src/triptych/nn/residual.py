@@ -1,4 +1,4 @@
-"""How a sub-layer's output and its input become one."""
+"""Residual connections around sub-layers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from triptych.nn.sizes import Sizes
 
 
 class Residual(nn.Module, ABC):
-    """The way around a sub-layer.
+    """The base class of residual connections.
 
     Args:
-        sizes: of the stack.
-        norm: makes the norm, from its width.
+        sizes: sizes of the stack.
+        norm: builds the norm, from its width.
 
     Attributes:
-        needs_final_norm: whether the last block's states are not normalised yet.
-        is_parallel: whether a block has one of it, around the sum of its sub-layers, instead of one around each.
+        needs_final_norm: whether the stack needs a norm after the last block.
+        is_parallel: whether a block has one connection around the sum of its sub-layers, instead of one around each.
     """
 
     needs_final_norm: ClassVar[bool]
@@ -33,11 +33,11 @@ class Residual(nn.Module, ABC):
     def forward(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """Adds what the sub-layer says of x to x."""
+        """Combines x with the sub-layer's output for x."""
 
 
 class PreNorm(Residual):
-    """x + dropout(f(norm(x))). It trains without a long warm-up: Xiong et al. 2020."""
+    """x + dropout(f(norm(x))). Trains without a long warm-up: Xiong et al. 2020."""
 
     needs_final_norm = True
 
@@ -49,19 +49,13 @@ class PreNorm(Residual):
     def added(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """dropout(f(norm(x)))."""
         y: Tensor = self.dropout(sublayer(self.norm(x)))
         return y
 
 
-class Sandwich(PreNorm):
-    """x + dropout(norm_2(f(norm(x)))): what is added is normalised, too. Ding et al. 2021 (CogView), section 2.3; as in
-    Gemma 2.
-
-    Args:
-        sizes: of the stack.
-        norm: makes both norms, from their width.
-    """
+class SandwichNorm(PreNorm):
+    """x + dropout(norm_2(f(norm(x)))): the output is normalised, too. Ding et al. 2021 (CogView), section 2.3; as in
+    Gemma 2."""
 
     def __init__(self, sizes: Sizes, norm: Callable[[int], nn.Module]) -> None:
         super().__init__(sizes, norm)
@@ -70,15 +64,14 @@ class Sandwich(PreNorm):
     def added(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """dropout(norm_2(f(norm(x))))."""
         y: Tensor = self.dropout(self.output_norm(sublayer(self.norm(x))))
         return y
 
 
 class Parallel(PreNorm):
-    """x + dropout(f_1(norm(x)) + f_2(norm(x)) + ...), the f_i being all sub-layers of a block.
+    """x + dropout(f_1(norm(x)) + f_2(norm(x)) + ...), where the f_i are all sub-layers of a block.
 
-    None waits for another, and there is one norm. Wang and Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM),
+    All read the same norm, so none waits for another. Wang and Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM),
     section 2.
     """
 
@@ -87,8 +80,7 @@ class Parallel(PreNorm):
 
 class ParallelNorms(PreNorm):
     """x + dropout(f_1(norm_1(x))) + dropout(f_2(norm_2(x))) + ...: as ``Parallel``, but each sub-layer has its own
-    norm. Black et al. 2022 (GPT-NeoX), section 2.
-    """
+    norm. Black et al. 2022 (GPT-NeoX), section 2."""
 
 
 class PostNorm(Residual):
@@ -103,10 +95,9 @@ class PostNorm(Residual):
         return y
 
 
-class ResPost(Residual):
-    """x + dropout(norm(f(x))): the norm stands behind the sub-layer, and the way around it is free. Liu et al. 2022
-    (Swin Transformer V2), section 3.2; as in OLMo 2.
-    """
+class ResPostNorm(Residual):
+    """x + dropout(norm(f(x))): the norm follows the sub-layer. Liu et al. 2022 (Swin Transformer V2), section 3.2; as
+    in OLMo 2."""
 
     needs_final_norm = True
 

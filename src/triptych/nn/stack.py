@@ -1,5 +1,6 @@
 """A stack of blocks: an encoder or a decoder."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -13,10 +14,10 @@ from triptych.nn.block import Block
 from triptych.nn.feed_forward import FeedForward
 from triptych.nn.initialization import initialize_linear
 from triptych.nn.kv_cache import KeyValueCache
-from triptych.nn.masks import Local, Packing, Visibility
+from triptych.nn.masks import AttentionMask, PackedMask, SlidingWindowBlocks
 from triptych.nn.norm import LayerNorm
-from triptych.nn.packing import Documents
-from triptych.nn.positions import Angles, MemoryAngles, Position, Sinusoidal
+from triptych.nn.packing import PackedLayout
+from triptych.nn.positions import Angles, MemoryAngles, Position, SinusoidalPositions
 from triptych.nn.residual import PreNorm, Residual
 from triptych.nn.sizes import Sizes
 
@@ -68,7 +69,7 @@ class Stack(nn.Module):
         max_length: int = 512,
         bias: bool = True,
         dropout: float = 0.0,
-        position: Callable[[Sizes], Position] = Sinusoidal,
+        position: Callable[[Sizes], Position] = SinusoidalPositions,
         attention: Callable[..., MultiHeadAttention] = MultiHeadAttention,
         feed_forward: Callable[[Sizes], nn.Module] = FeedForward,
         residual: Callable[[Sizes, Callable[[int], nn.Module]], Residual] = PreNorm,
@@ -116,7 +117,8 @@ class Stack(nn.Module):
         self.position = position(sizes)
         self.has_all_pairs = self._attention.has_all_pairs
         if self.position.has_bias and not self.has_all_pairs:
-            scheme, kind = (type(part).__name__.lower() for part in (self.position, self._attention))
+            scheme = re.sub("(?<!^)(?=[A-Z])", "_", type(self.position).__name__).lower()
+            kind = type(self._attention).__name__.removesuffix("Attention").lower()
             raise ValueError(
                 f"block/position={scheme} adds to the score of each pair of positions, and block/attention={kind} "
                 "has none; use block/position=rotary, learned or sinusoidal"
@@ -127,9 +129,9 @@ class Stack(nn.Module):
         initialize_stack(self)
 
     @property
-    def room(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Maximum number of positions; None: no limit."""
-        rooms = (self.position.room, self._attention.room)
+        rooms = (self.position.max_positions, self._attention.max_positions)
         return min((room for room in rooms if room is not None), default=None)
 
     @property
@@ -139,7 +141,7 @@ class Stack(nn.Module):
         assert isinstance(attention, MultiHeadAttention)
         return attention
 
-    def local(self, window: int | None, length: int) -> Local | None:
+    def local(self, window: int | None, length: int) -> SlidingWindowBlocks | None:
         """Returns the blocks in which a layer attends to a text; None: it scores all pairs.
 
         Args:
@@ -148,8 +150,8 @@ class Stack(nn.Module):
         """
         if window is None or self.position.has_bias:
             return None
-        local = Local(window, self.causal, length)
-        return local if local.pays else None
+        local = SlidingWindowBlocks(window, self.causal, length)
+        return local if local.is_worthwhile else None
 
     def forward(
         self,
@@ -160,10 +162,10 @@ class Stack(nn.Module):
         memory: Float[Tensor, "memories source d_model"] | None = None,
         memory_mask: Bool[Tensor, "memories source"] | None = None,
         cache: KeyValueCache | None = None,
-        documents: Documents | None = None,
-        memory_documents: Documents | None = None,
+        documents: PackedLayout | None = None,
+        memory_documents: PackedLayout | None = None,
         prefix: Int[Tensor, " rows"] | None = None,
-        leading: Int[Tensor, " rows"] | None = None,
+        num_global_tokens: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Computes the states of the last layer.
 
@@ -180,7 +182,7 @@ class Stack(nn.Module):
             memory_documents: the same for ``memory``; document i of ``x`` attends to document i of it.
             prefix: number of leading positions of each text that all positions attend to; later positions attend
                 causally. None: see ``causal``.
-            leading: of each text, the leading positions that are global where the attention has such (``Longformer``):
+            num_global_tokens: number of leading positions of each text that are global (``LongformerAttention``):
                 a question, a text to translate. None: the first.
 
         Raises:
@@ -191,15 +193,15 @@ class Stack(nn.Module):
         if documents is not None:
             positions = documents.positions[None]
         end = (past if positions is None else 0) + length
-        if self.room is not None and end > self.room:
-            part = self.position if self.position.room == self.room else self._attention
+        if self.max_positions is not None and end > self.max_positions:
+            part = self.position if self.position.max_positions == self.max_positions else self._attention
             raise ValueError(
-                f"{end} positions, but shape.max_length={self.room} ({type(part).__name__}); raise "
+                f"{end} positions, but shape.max_length={self.max_positions} ({type(part).__name__}); raise "
                 "shape.max_length or use block/position=rotary, which has no limit"
             )
         x = self.dropout(self.embed_norm(self.position.add(x, past, positions)))
-        visibility = {
-            window: self.visibility(
+        attention_mask = {
+            window: self.attention_mask(
                 length,
                 x.device,
                 window=window,
@@ -207,14 +209,14 @@ class Stack(nn.Module):
                 mask=mask,
                 documents=documents,
                 prefix=prefix,
-                leading=leading,
+                num_global_tokens=num_global_tokens,
             )
             for window in set(self.windows)
         }
         if documents is None or memory_documents is None:
-            memory_visibility = Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :])
+            memory_attention_mask = AttentionMask(mask=None if memory_mask is None else memory_mask[:, None, None, :])
         else:
-            memory_visibility = Visibility.across(documents, memory_documents)
+            memory_attention_mask = AttentionMask.across(documents, memory_documents)
         bias = self.position.bias(length, past + length)
         if documents is not None:
             places = documents.positions
@@ -224,9 +226,9 @@ class Stack(nn.Module):
             places = torch.arange(past, past + length, device=x.device)
         angles = {window: self.position.angles(places, window) for window in set(self.windows)}
         cross_angles = self._cross_angles(places, memory, memory_documents)
-        return self._run(x, visibility, bias, angles, memory, memory_visibility, cross_angles, cache)
+        return self._run(x, attention_mask, bias, angles, memory, memory_attention_mask, cross_angles, cache)
 
-    def visibility(
+    def attention_mask(
         self,
         length: int,
         device: torch.device,
@@ -234,10 +236,10 @@ class Stack(nn.Module):
         window: int | None = None,
         past: int = 0,
         mask: Bool[Tensor, "batch keys"] | None = None,
-        documents: Documents | None = None,
+        documents: PackedLayout | None = None,
         prefix: Int[Tensor, " rows"] | None = None,
-        leading: Int[Tensor, " rows"] | None = None,
-    ) -> Visibility:
+        num_global_tokens: Int[Tensor, " rows"] | None = None,
+    ) -> AttentionMask:
         """Returns the visibility of self-attention.
 
         Args:
@@ -248,13 +250,15 @@ class Stack(nn.Module):
             mask: see ``forward``, also for the other arguments.
         """
         if not self.has_all_pairs:
-            packing = None if documents is None else Packing(documents, documents, self.causal)
+            packing = None if documents is None else PackedMask(documents, documents, self.causal)
             if documents is not None:
                 mask = None if self.causal else documents.mask  # causality hides padding after it
-            return Visibility(causal=self.causal, key_mask=mask, packing=packing, leading=leading)
+            return AttentionMask(
+                causal=self.causal, key_mask=mask, packing=packing, num_global_tokens=num_global_tokens
+            )
         if documents is not None:
-            return Visibility.within(documents, causal=self.causal, window=window, prefix=prefix)
-        return Visibility.of(
+            return AttentionMask.within(documents, causal=self.causal, window=window, prefix=prefix)
+        return AttentionMask.of(
             num_queries=length,
             num_keys=past + length,
             causal=self.causal,
@@ -288,16 +292,16 @@ class Stack(nn.Module):
             bias: bias of all positions of the cache, as queries and keys.
             memory: states that cross-attention attends to; their keys and values are in the cache.
             memory_mask: True at non-padding positions of the memory.
-            cache: a cache of ``Slot``s.
+            cache: a cache of ``StaticLayerCache``s.
         """
-        visibility = {window: Visibility.at(place, mask, window=window) for window in set(self.windows)}
+        attention_mask = {window: AttentionMask.at(place, mask, window=window) for window in set(self.windows)}
         return self._run(
             self.dropout(self.embed_norm(self.position.add(x, 0, positions))),
-            visibility,
+            attention_mask,
             None if bias is None else bias.index_select(2, place),
             {window: self.position.angles(positions[:, None], window) for window in set(self.windows)},
             memory,
-            Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
+            AttentionMask(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
             self._cross_angles(positions[:, None], memory, None),
             cache,
         )
@@ -306,7 +310,7 @@ class Stack(nn.Module):
         self,
         places: Int[Tensor, "*rows length"],
         memory: Float[Tensor, "memories source d_model"] | None,
-        memory_documents: Documents | None,
+        memory_documents: PackedLayout | None,
     ) -> tuple[Angles, MemoryAngles] | None:
         """Returns the rotary angles of cross-attention at these positions and at those of the memory, or None."""
         if memory is None or (own := self.position.cross_angles(places)) is None:
@@ -321,15 +325,15 @@ class Stack(nn.Module):
     def _run(
         self,
         x: Float[Tensor, "batch length d_model"],
-        visibility: Mapping[int | None, Visibility],
+        attention_mask: Mapping[int | None, AttentionMask],
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
         angles: Mapping[int | None, Angles | None],
         memory: Float[Tensor, "memories source d_model"] | None,
-        memory_visibility: Visibility,
+        memory_attention_mask: AttentionMask,
         cross_angles: tuple[Angles, MemoryAngles] | None,
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """Runs the blocks in order; ``visibility`` and ``angles`` are given per window."""
+        """Runs the blocks in order; ``attention_mask`` and ``angles`` are given per window."""
         trains = torch.is_grad_enabled()
         blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
         if self.activation_checkpointing and trains:
@@ -337,11 +341,11 @@ class Stack(nn.Module):
         for i, block in enumerate(blocks):
             x = block(
                 x,
-                visibility=visibility[self.windows[i]],
+                attention_mask=attention_mask[self.windows[i]],
                 bias=bias,
                 angles=angles[self.windows[i]],
                 memory=memory,
-                memory_visibility=memory_visibility,
+                memory_attention_mask=memory_attention_mask,
                 cross_angles=cross_angles,
                 cache=None if cache is None else cache.self_attention[i],
                 memory_cache=None if cache is None else cache.cross_attention[i],

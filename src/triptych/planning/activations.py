@@ -15,23 +15,23 @@ from triptych.nn import (
     GatedFeedForward,
     Head,
     LayerNorm,
-    Learned,
+    LearnedPositions,
     MultiHeadAttention,
     Network,
     PatchEmbedding,
     Position,
     PostNorm,
     PreNorm,
-    Relative,
+    RelativeBias,
     Residual,
     RMSNorm,
     Rotary,
-    Sinusoidal,
+    SinusoidalPositions,
     Stack,
 )
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels.cross_entropy import rows_at_once
-from triptych.nn.masks import Local
+from triptych.nn.masks import SlidingWindowBlocks
 from triptych.tasks.precision import Precision
 
 INDEX = 8
@@ -41,7 +41,7 @@ KEEP_THEIR_RESULT = (ACTIVATIONS["relu"], torch.tanh)
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 KNOWN = {
     *(Stack, Block, MultiHeadAttention, FeedForward, GatedFeedForward, PreNorm, PostNorm, LayerNorm, RMSNorm),
-    *(Position, Learned, Sinusoidal, Rotary, Relative, Embedding, PatchEmbedding, Head),
+    *(Position, LearnedPositions, SinusoidalPositions, Rotary, RelativeBias, Embedding, PatchEmbedding, Head),
     *(nn.Linear, nn.Embedding, nn.Dropout, nn.Identity, nn.ModuleList, *NORMS),
 }
 """Modules that the formula supports, in addition to the network itself."""
@@ -127,7 +127,7 @@ class Activations:
             total += self._stack(encoder[0], rows, source, 0, padded=True)
             total += rows * source * self._read(last.d_model, 0 if self.precision.is_mixed else 1)
         total += self._stack(last, rows, length, source, padded=padded)
-        return total + (rows * length if network.head.pool == "none" else rows) * self._head(network.head)
+        return total + (rows * length if network.head.pooling == "none" else rows) * self._head(network.head)
 
     def _embedding(self, network: Network, length: int) -> int:
         embedding = network.embedding
@@ -147,7 +147,7 @@ class Activations:
         if stack.activation_checkpointing:
             positions += len(blocks) * self.precision.weight * d
             blocks = [max(blocks)]
-        return rows * length * positions + sum(blocks) + (INDEX * length**2 if Relative in kinds else 0)
+        return rows * length * positions + sum(blocks) + (INDEX * length**2 if RelativeBias in kinds else 0)
 
     def _block(
         self,
@@ -178,11 +178,13 @@ class Activations:
     def _mask(self, attention: MultiHeadAttention, kinds: Kinds, length: int, *, is_masked: bool, causal: bool) -> int:
         """Bytes of a mask per pair of positions."""
         heads = attention.q.out_features // attention.head_dim
-        if Relative in kinds:
+        if RelativeBias in kinds:
             return self.precision.compute * heads + (is_masked or causal)
         return self.precision.compute * is_masked
 
-    def _attention(self, attention: MultiHeadAttention, kinds: Kinds, length: int, local: Local | None) -> int:
+    def _attention(
+        self, attention: MultiHeadAttention, kinds: Kinds, length: int, local: SlidingWindowBlocks | None
+    ) -> int:
         """Bytes per row."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
         queries, keys, mask = extent(length, local)
@@ -225,7 +227,7 @@ class Activations:
             total += self._read(d, 1) + c * d
         if not isinstance(head.norm, nn.Identity):
             total += self._norm(head.norm, d)
-        if head.pool == "none":
+        if head.pooling == "none":
             return total + self.precision.weight * d
         return total + self._read(d, 1) + self.precision.single * head.output.out_features
 
@@ -242,7 +244,7 @@ class Activations:
     def logits(self, head: Head, rows: int, length: int) -> int:
         """Further memory of the loss and its gradient."""
         num_outputs, single = head.output.out_features, self.precision.single
-        if head.pool != "none":  # gradients of the log-probabilities and of the logits
+        if head.pooling != "none":  # gradients of the log-probabilities and of the logits
             return 2 * single * rows * num_outputs
         # one chunk: logits, log-probabilities and their float32 input; plus the sum of the weight gradients
         answers = min(rows * length, rows_at_once(num_outputs, on_gpu=True))
@@ -275,7 +277,7 @@ def unknown_parts(network: Network) -> list[str]:
     return sorted(unknown - {type(network).__qualname__})
 
 
-def extent(length: int, local: Local | None) -> tuple[int, int, int]:
+def extent(length: int, local: SlidingWindowBlocks | None) -> tuple[int, int, int]:
     """The queries, keys and masked pairs of attention per row.
 
     Args:

@@ -13,27 +13,27 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.choose_parts import complete_config, count_patches
 from triptych.assembly.encode_splits import encode_training
 from triptych.assembly.loaders import check_update, is_packed, step_size_of
-from triptych.assembly.network import check_network, make_task
+from triptych.assembly.make_task import check_network, make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build, target_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import (
-    BytePairs,
+    BPE,
     Characters,
-    CorpusFacts,
+    CorpusInfo,
     LongText,
     Splits,
     Tokenizer,
     TrainingWindows,
     Unigram,
+    WordLevel,
     WordPiece,
-    Words,
 )
 from triptych.data.batches.datamodule import Collated, training_sampler
 from triptych.data.batches.sampler import RankSlice
 from triptych.models.flops import BatchShape
 from triptych.nn import PatchEmbedding
-from triptych.training.callbacks.cost_log import shape_of
+from triptych.training.callbacks.cost_tracker import shape_of
 
 READ_BYTES = 10 * 2**20
 """Maximum size of the files that are read to measure their texts."""
@@ -42,23 +42,23 @@ SAMPLE = 4000
 UPDATES = 8
 """Number of steps to form from them."""
 ASSUMED_CHARACTERS, ASSUMED_WORDS, ASSUMED_CLASSES = 256, 32_000, 2
-ASSUMED_FACTS = CorpusFacts(labels=("0", "1"), tag_labels=("0", "1"))
+ASSUMED_FACTS = CorpusInfo(labels=("0", "1"), tag_labels=("0", "1"))
 """Assumed for data that were not read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class StepShapes:
     """The batches of one process in one step.
 
     Attributes:
         shapes: number of batches by shape.
         tokens: number of non-padding tokens.
-        unanswered: number of positions without an output projection.
+        unprojected: number of positions without an output projection.
     """
 
     shapes: Mapping[BatchShape, int]
     tokens: int
-    unanswered: int = 0
+    unprojected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class BatchEstimate:
         config: configuration with vocabulary and outputs filled in.
         updates: the first steps of one process.
         world_size: number of processes.
-        rows: rows per batch over all processes; with batch.tokens, those of the batch with the most positions.
+        rows: rows per batch over all processes; with batch.max_tokens, those of the batch with the most positions.
         longest: maximum number of positions per row of a batch and of its source.
         documents: lengths of the documents and their sources in the largest packed batch; None: no packing.
         assumptions: assumptions about data that were not read.
@@ -77,7 +77,7 @@ class BatchEstimate:
     """
 
     config: DictConfig
-    updates: Sequence[Update]
+    updates: Sequence[StepShapes]
     world_size: int
     rows: int
     longest: tuple[int, int]
@@ -91,40 +91,40 @@ class BatchEstimate:
         return sum((Counter(update.shapes) for update in self.updates), Counter())
 
     @property
-    def num_updates(self) -> int:
+    def num_steps(self) -> int:
         """The number of steps."""
         return len(self.updates)
 
     @property
-    def unanswered(self) -> int:
+    def unprojected(self) -> int:
         """The number of positions without an output projection, in all these steps."""
-        return sum(update.unanswered for update in self.updates)
+        return sum(update.unprojected for update in self.updates)
 
     @property
     def tokens(self) -> float:
         """The mean number of non-padding tokens per step, over all processes."""
-        return self.world_size * sum(update.tokens for update in self.updates) / self.num_updates
+        return self.world_size * sum(update.tokens for update in self.updates) / self.num_steps
 
 
 class ReadData:
     """Estimates batches from data that were read."""
 
-    def __init__(self, splits: Splits, facts: CorpusFacts, tokenizer: Tokenizer, world_size: int) -> None:
-        self.splits, self.facts, self.tokenizer, self.world_size = splits, facts, tokenizer, world_size
+    def __init__(self, splits: Splits, info: CorpusInfo, tokenizer: Tokenizer, world_size: int) -> None:
+        self.splits, self.info, self.tokenizer, self.world_size = splits, info, tokenizer, world_size
 
     def complete(self, config: DictConfig) -> DictConfig:
         """The configuration with vocabulary and outputs filled in."""
         config = config.copy()
-        complete_config(config, self.tokenizer.vocab_size, self.facts)
+        complete_config(config, self.tokenizer.vocab_size, self.info)
         return config
 
     def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
         """Forms the first steps, from at most the first ``sample`` training examples."""
         config, train = self.complete(config), self.splits.train
         settings, network = RunSettings.of(config), check_network(config)
-        task = make_task(settings, self.tokenizer, self.facts, network)
+        task = make_task(settings, self.tokenizer, self.info, network)
         if not isinstance(train, LongText):
-            train = train[: max(sample, config.batch.size or 0)]
+            train = train[: max(sample, config.batch.global_size or 0)]
         encoded = encode_training(settings.encoding, task, train)
         check_update(settings.loader, encoded)
         step_size = step_size_of(settings)
@@ -137,17 +137,17 @@ class ReadData:
             update = [batches[share] for share in islice(micro, step_size.accumulate)]
             packed += [(batch.lengths, batch.source_lengths or ()) for batch in update if batch.lengths is not None]
             updates.append(
-                Update(
+                StepShapes(
                     shapes=Counter(shape_of(batch, network) for batch in update),
-                    tokens=sum(batch.num_real for batch in update),
-                    unanswered=sum(map(task.num_unanswered, update)),
+                    tokens=sum(batch.num_nonpadding for batch in update),
+                    unprojected=sum(map(task.num_unprojected, update)),
                 )
             )
         shapes = {shape for update in updates for shape in update.shapes}
         embedding = network.embedding
         if isinstance(embedding, PatchEmbedding):
             rows, *longest = max(shapes)[0], embedding.length, 0
-        elif config.batch.tokens is None:
+        elif config.batch.max_tokens is None:
             rows, *longest = (max(shape[i] for shape in shapes) for i in range(3))
         else:  # batches with more rows have shorter ones
             rows, *longest = max(shapes, key=lambda shape: shape[0] * sum(shape[1:]))
@@ -158,7 +158,7 @@ class ReadData:
         return BatchEstimate(config, updates, self.world_size, size, (length, source), documents, sample=count)
 
 
-class UnreadData:
+class AssumedData:
     """Estimates batches from the configuration alone.
 
     Args:
@@ -178,8 +178,8 @@ class UnreadData:
         length = config.shape.max_length
         is_full = target_of(config, "model").architecture == "full"
         parts = config.trainer.accumulate_grad_batches
-        facts = getattr(target_of(config, "data"), "facts", None)
-        if isinstance(facts, CorpusFacts) and facts.is_stream:
+        info = getattr(target_of(config, "data"), "info", None)
+        if isinstance(info, CorpusInfo) and info.is_stream:
             source = (length + 1) // 2 if is_full else 0
             longest = (length + 1 - source, source) if is_full else (length, 0)
         else:
@@ -189,11 +189,11 @@ class UnreadData:
             assumptions.append(
                 f"every text as long as shape.max_length={length}, so tokens, FLOPs and time are upper bounds"
             )
-        size = config.batch.size or max(1, config.batch.tokens // sum(longest))
+        size = config.batch.global_size or max(1, config.batch.max_tokens // sum(longest))
         rows = -(-size // parts)
         share = -(-rows // self.world_size)
-        update = Update({(share, *longest): parts}, size * sum(longest) // self.world_size)
-        documents = ([longest[0]], [source for source in longest[1:] if source]) if config.batch.packed else None
+        update = StepShapes({(share, *longest): parts}, size * sum(longest) // self.world_size)
+        documents = ([longest[0]], [source for source in longest[1:] if source]) if config.batch.packing else None
         return BatchEstimate(config, [update], self.world_size, rows, longest, documents, assumptions=assumptions)
 
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
@@ -215,9 +215,9 @@ class UnreadData:
         if self.tokenizer is not None:
             return self.tokenizer.vocab_size, []
         untrained = build(config, "tokenizer")
-        if isinstance(untrained, Words) and untrained.vocab_size is None:
+        if isinstance(untrained, WordLevel) and untrained.vocab_size is None:
             return ASSUMED_WORDS, [f"{ASSUMED_WORDS:,} words; shape.vocab_size=N plans with N"]
-        if isinstance(untrained, BytePairs | Unigram | WordPiece | Words):
+        if isinstance(untrained, BPE | Unigram | WordPiece | WordLevel):
             assert untrained.vocab_size is not None
             return untrained.vocab_size * (1 if untrained.joint else 2), []
         if isinstance(untrained, Characters):
@@ -225,10 +225,10 @@ class UnreadData:
         return untrained.train([]).vocab_size, []
 
 
-Data = ReadData | UnreadData
+Data = ReadData | AssumedData
 
 
-def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Data:
+def inspect_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Data:
     """Reads the data if that is cheap: generated corpora (without a folder or name) and small files of lines or rows.
     Other data are not read; they may be missing.
 
@@ -236,16 +236,16 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
         tokenizer: tokenizer of the resumed run; None: the configured one.
     """
     if {"dir", "name"} & set(config.data) and not has_small_files(config):
-        return UnreadData(tokenizer, world_size)
-    _, splits, facts = read_corpus(config, target_of(config, "data").__name__)
-    return ReadData(splits, facts, tokenizer or train_tokenizer(config, splits), world_size)
+        return AssumedData(tokenizer, world_size)
+    _, splits, info = read_corpus(config, target_of(config, "data").__name__)
+    return ReadData(splits, info, tokenizer or train_tokenizer(config, splits), world_size)
 
 
 def has_small_files(config: DictConfig) -> bool:
     """Whether the corpus consists of small files of lines or rows that all exist. (A long text need not be read, since
     its windows have equal length.)"""
-    facts = getattr(target_of(config, "data"), "facts", None)
-    if "dir" not in config.data or (isinstance(facts, CorpusFacts) and facts.is_stream):
+    info = getattr(target_of(config, "data"), "info", None)
+    if "dir" not in config.data or (isinstance(info, CorpusInfo) and info.is_stream):
         return False
     data = OmegaConf.to_container(config.data)
     assert isinstance(data, dict)

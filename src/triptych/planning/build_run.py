@@ -12,21 +12,21 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import OmegaConf
 
 from triptych.assembly.compatibility import has_one_shape
-from triptych.assembly.init_from import Pretrained
-from triptych.assembly.loaders import check_shares, make_data_module
-from triptych.assembly.network import make_module, make_task, without_values
-from triptych.config import counted, full_precision, refusing
+from triptych.assembly.init_from import InitialWeights
+from triptych.assembly.loaders import check_rank_shares, make_data_module
+from triptych.assembly.make_task import make_module, make_task, without_values
+from triptych.config import counted, error_prefix, full_precision
 from triptych.config.run_settings import RunSettings
 from triptych.data import DataModule
-from triptych.launch.processes import Place
+from triptych.launch.processes import RankInfo
 from triptych.models.flops import count_parameters
 from triptych.planning.prepare import Plan
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import Task
-from triptych.training import CheckpointFacts, Checkpoints, TrainingModule
-from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
-from triptych.training.callbacks.cost_log import CostLog
+from triptych.training import CheckpointMetadata, CheckpointSaver, TrainingModule
+from triptych.training.callbacks.checkpoint_saver import check_metric, validation_metrics
+from triptych.training.callbacks.cost_tracker import CostTracker
 from triptych.training.hardware import keep_freed_memory
 from triptych.training.optimizers import ScheduleFreeAdamW
 from triptych.training.resume import prepare_directory
@@ -35,7 +35,7 @@ log = logging.getLogger("triptych")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """A run that is ready to train.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run:
     module: TrainingModule
     data: DataModule
     trainer: L.Trainer
-    cost_log: CostLog
+    cost_log: CostTracker
     loggers: Sequence[Logger]
     rank: int
 
@@ -70,15 +70,17 @@ class Run:
         return self.plan.settings.run_dir
 
 
-def build_run(plan: Plan, place: Place) -> Run:
+def build_run(plan: Plan, place: RankInfo) -> TrainingRun:
     """Builds everything for training."""
     keep_freed_memory()
     settings = plan.settings
-    with refusing():
-        task = make_task(settings, plan.data.tokenizer, plan.data.facts)
+    with error_prefix():
+        task = make_task(settings, plan.data.tokenizer, plan.data.info)
         if full_precision(settings.trainer.precision) == "64-true":
             task.network.double()  # Lightning would do it after loading a checkpoint, which would round that to float32
-        new_weights = plan.origin.give(task) if plan.earlier is None and isinstance(plan.origin, Pretrained) else ()
+        new_weights = (
+            plan.origin.load_into(task) if plan.earlier is None and isinstance(plan.origin, InitialWeights) else ()
+        )
         module = make_module(
             settings, task, has_one_shape=has_one_shape(task, plan.data.splits.train), new_weights=new_weights
         )
@@ -87,7 +89,7 @@ def build_run(plan: Plan, place: Place) -> Run:
         data = make_data_module(settings, task, plan.data.splits)
         data.train_dataloader()  # checks that the batch size can be split
         assert module.make_optimizer is not None
-        cost_log = CostLog(without_values(task.network), module.make_optimizer)
+        cost_log = CostTracker(without_values(task.network), module.make_optimizer)
     task.warn_of_scripts(plan.data.splits.test)
     if plan.earlier is not None:
         data.start = plan.earlier.step
@@ -100,20 +102,20 @@ def build_run(plan: Plan, place: Place) -> Run:
         from triptych.training.schedule_free import AverageOfOptimizer  # an optional dependency
 
         callbacks["average"] = AverageOfOptimizer()
-    (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, Checkpoints))
+    (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, CheckpointSaver))
     checkpoints.stays_stopped = plan.earlier is None or plan.earlier.early_stop is not None
     given = {
         "logger": loggers,
-        "callbacks": [*callbacks.values(), cost_log, CheckpointFacts(plan.plain, task)],
+        "callbacks": [*callbacks.values(), cost_log, CheckpointMetadata(plan.plain, task)],
         "plugins": [checkpoints.files, place.environment()],
     }
     trainer: L.Trainer = settings.build("trainer", given)
-    with refusing():
-        check_shares(settings.trainer, data, trainer.world_size)
-    return Run(plan, module, data, trainer, cost_log, loggers, place.rank)
+    with error_prefix():
+        check_rank_shares(settings.trainer, data, trainer.world_size)
+    return TrainingRun(plan, module, data, trainer, cost_log, loggers, place.rank)
 
 
-def begin_directory(run: Run) -> None:
+def begin_directory(run: TrainingRun) -> None:
     """Writes the files of a run that are known before its first step, after all checks of user input."""
     plan, task, tokenizer = run.plan, run.task, run.plan.data.tokenizer
     files = RunDirectory(run.run_dir)

@@ -13,11 +13,11 @@ from triptych.assembly.checks import CHECKS, check_accelerator
 from triptych.config import ConfigError, build, counted, target_of
 from triptych.launch.command import this_command
 from triptych.launch.environment import count_devices
-from triptych.launch.processes import find_place, silence
+from triptych.launch.processes import detect_rank, silence
 from triptych.launch.sweep import Job
-from triptych.planning.batch_shapes import BatchEstimate, Data, look_at_data
-from triptych.planning.findings import (
-    Findings,
+from triptych.planning.batch_shapes import BatchEstimate, Data, inspect_data
+from triptych.planning.check_results import (
+    CheckResults,
     check_allocation,
     check_devices,
     check_disk,
@@ -29,12 +29,12 @@ from triptych.planning.findings import (
 )
 from triptych.planning.forecast import make_forecast
 from triptych.planning.gpus import device_here, gpu_named
-from triptych.planning.matching import Match, Reference
-from triptych.planning.prepare import Chosen, adopt_settings, choose, find_earlier, find_reference, solve
+from triptych.planning.matching import BudgetMatch, Reference
+from triptych.planning.plan_tables import show_findings, show_forecast
+from triptych.planning.prepare import ResolvedConfig, adopt_settings, choose, find_earlier, find_reference, solve
 from triptych.planning.script import batch_script, composed, job_of
-from triptych.planning.tables import show_findings, show_forecast
 from triptych.training import FSDP
-from triptych.training.resume import Earlier, is_finished
+from triptych.training.resume import ResumePoint, is_finished
 
 HARMLESS = {"accelerator", "validation", "files"}
 """Checks that may fail without preventing a plan."""
@@ -47,11 +47,11 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         config: composed by Hydra from conf/doctor.yaml.
         sweep: overrides of each job of a sweep; the first unfinished job is checked.
     """
-    command, place = this_command(), find_place()
+    command, place = this_command(), detect_rank()
     if place.rank:
         silence()
         return
-    findings = Findings()
+    findings = CheckResults()
     jobs = findings.look("sweep", lambda: [job_of(overrides) for overrides in sweep], progress) or []
     if jobs:
         number = first_to_do(jobs)
@@ -89,11 +89,11 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if can_be_planned:
         known = (found and found[1]) or chosen.pretrained
         data = findings.look(
-            "data", lambda: look_at_data(config, known.tokenizer if known else None, count), lambda _: None
+            "data", lambda: inspect_data(config, known.tokenizer if known else None, count), lambda _: None
         )
         if data is not None and reference is not None:
             findings.look("match", lambda: matched(config, reference, data))
-        estimate = None if data is None else findings.look("data", lambda: data.estimate(config), about)
+        estimate = None if data is None else findings.look("data", lambda: data.estimate(config), describe_data)
         if estimate is not None:
             forecast = findings.look("plan", lambda: make_forecast(estimate, count, device), lambda _: None)
     if forecast is not None:
@@ -108,7 +108,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         raise ConfigError(f"{counted(len(findings.errors), 'error')}: this run would fail")
 
 
-def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
+def matched(config: DictConfig, reference: Reference, data: Data) -> BudgetMatch | str:
     """Solves the match and applies it to the configuration, except for wall_time, which a run measures."""
     if config.match == "wall_time":
         return "match=wall_time is measured when the run starts; the plan uses the configured trainer.max_steps"
@@ -117,12 +117,12 @@ def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str
     return found
 
 
-def about(estimate: BatchEstimate) -> str:
+def describe_data(estimate: BatchEstimate) -> str:
     """Describes the data."""
     if estimate.sample is not None:
         return (
             f"about {estimate.tokens:,.0f} tokens per step, at most {max(estimate.longest)} per row, from "
-            f"{counted(estimate.num_updates, 'step')} of {counted(estimate.sample, 'example')}"
+            f"{counted(estimate.num_steps, 'step')} of {counted(estimate.sample, 'example')}"
         )
     if not estimate.assumptions:
         return f"{estimate.tokens:,.0f} tokens per step, at most {estimate.longest[0]} per row"
@@ -157,7 +157,7 @@ def is_sharded(config: DictConfig) -> bool:
     return not isinstance(config.trainer.strategy, str) and issubclass(target_of(config, "trainer.strategy"), FSDP)
 
 
-def resumption(chosen: Chosen) -> tuple[str, Earlier | None]:
+def resumption(chosen: ResolvedConfig) -> tuple[str, ResumePoint | None]:
     """Describes what train would do with the contents of run_dir, and the checkpoint that it would resume from."""
     if is_finished(chosen.config, chosen.plain):
         return "already finished: train would do nothing", None

@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.assembly.network import check_network
+from triptych.assembly.make_task import check_network
 from triptych.config import ConfigError, build, precision_of
 from triptych.models.flops import BatchShape, TrainingCost, inputs_of
 from triptych.nn import Network, PatchEmbedding
@@ -58,7 +58,7 @@ class Forecast:
     recomputed: float
 
     @property
-    def flops_of_update(self) -> float:
+    def flops_per_step(self) -> float:
         """FLOPs per step, over all processes."""
         return self.flops / int(self.estimate.config.trainer.max_steps)
 
@@ -70,7 +70,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         raise ConfigError(f"trainer.precision={config.trainer.precision}: expected one of {', '.join(PRECISIONS)}")
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
-    flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unanswered).values())
+    flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unprojected).values())
     network = check_network(config).to(precision.dtype)
     optimizer = build(config, "optimizer")
     here, on_gpus = (
@@ -87,7 +87,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         memory_on_gpus=replace(memory, of_rows=on_gpus),
         precision=precision,
         world_size=world_size,
-        flops=(flops / estimate.num_updates * world_size + of_step) * config.trainer.max_steps,
+        flops=(flops / estimate.num_steps * world_size + of_step) * config.trainer.max_steps,
         flops_of_step=of_step,
         recomputed=recomputed_share(network, next(iter(estimate.shapes))),
     )
@@ -136,7 +136,7 @@ def measured_seconds(forecast: Forecast, device: Device) -> float | None:
     config = forecast.estimate.config
     parts: int = config.trainer.accumulate_grad_batches
     shapes = list(forecast.estimate.shapes)
-    of_batch = forecast.flops_of_update / (forecast.world_size * parts)
+    of_batch = forecast.flops_per_step / (forecast.world_size * parts)
     is_large = forecast.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
     if is_large or of_batch > (TRIED_ON_GPU if device.is_gpu else TRIED_ON_CPU):
         return None

@@ -24,13 +24,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.compatibility import check_grid
-from triptych.assembly.network import check_network
-from triptych.config import ARCHITECTURES, ConfigError, build, counted, nearest, refusing, target_of
+from triptych.assembly.make_task import check_network
+from triptych.config import ARCHITECTURES, ConfigError, build, counted, error_prefix, nearest, target_of
 from triptych.config.overrides import base_of, composed_with, has_towers
 from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
 from triptych.planning.batch_shapes import BatchEstimate, Data
-from triptych.planning.findings import listening
-from triptych.storage.run_directory import RunDirectory
+from triptych.planning.check_results import listening
+from triptych.storage.run_directory import RunDirectory, check_format
 from triptych.training.optimizers import optimizer_flops
 
 log = logging.getLogger("triptych")
@@ -48,13 +48,13 @@ DEEPER, WIDER, STRETCH = 4, 4, 2
 """Maximum factors: of the depth, of the width (also as a divisor), and of the proportional d_ff (also as a divisor)."""
 SAMPLE, UPDATES = 50_000, 100
 """Number of training examples to encode, and of steps to count; further steps cost the mean of these."""
-TOWERS = ("two_encoders", "two_decoders")
+TOWERS = ("dual_encoder", "dual_decoder")
 """Architectures with two towers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """The solved size of a network; see ``Shape``."""
+class NetworkSize:
+    """The solved size of a network; see ``ShapeConfig``."""
 
     d_model: int
     num_layers: int
@@ -69,44 +69,44 @@ class Reference:
         name: the reference as typed.
         config: configuration with another architecture, if that is the reference.
         record: record of a finished run, if that is the reference.
-        goal: target value, if the reference is a finished run or a number.
+        target_value: target value, if the reference is a finished run or a number.
     """
 
     name: str
     config: DictConfig | None = None
     record: Mapping[str, Any] | None = None
-    goal: float | None = None
+    target_value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class BudgetMatch:
     """A solved match.
 
     Attributes:
         quantity: value of ``match``.
         reference: the reference as typed.
-        goal: target value; None: this run is the reference.
+        target_value: target value; None: this run is the reference.
         expected: expected value of this run; None: this run is the reference.
-        given: configured values of the settings that may be solved, by key.
-        chosen: solved values, if they differ.
+        configured: configured values of the settings that may be solved, by key.
+        solved: solved values, if they differ.
     """
 
     quantity: str
     reference: str
-    goal: float | None
+    target_value: float | None
     expected: float | None
-    given: Mapping[str, int]
-    chosen: Mapping[str, int]
+    configured: Mapping[str, int]
+    solved: Mapping[str, int]
 
     def apply(self, config: DictConfig) -> None:
         """Applies the solved values to the configuration."""
-        for key, value in self.chosen.items():
+        for key, value in self.solved.items():
             OmegaConf.update(config, key, value)
 
     def record(self, reached: float) -> dict[str, Any]:
         """The entry in summary.json, with the value that the run reached."""
-        goal = reached if self.goal is None else self.goal
-        return {**asdict(self), "goal": goal, "reached": reached, "mismatch": reached / goal - 1}
+        goal = reached if self.target_value is None else self.target_value
+        return {**asdict(self), "target_value": goal, "achieved": reached, "mismatch": reached / goal - 1}
 
     def warn_of(self, record: Mapping[str, Any]) -> None:
         """Warns if the run missed the goal, because it stopped early or was slower than measured."""
@@ -115,25 +115,26 @@ class Match:
                 "match=%s reference=%s: the run used %s %s, %s %s",
                 self.quantity,
                 self.reference,
-                spell(record["reached"]),
+                spell_amount(record["achieved"]),
                 UNITS[self.quantity],
                 compare(record["mismatch"]),
-                spell(record["goal"]),
+                spell_amount(record["target_value"]),
             )
 
     def __str__(self) -> str:
-        if self.goal is None or self.expected is None:
+        if self.target_value is None or self.expected is None:
             return f"match={self.quantity} reference={self.reference}: this run is the reference, nothing to solve"
-        solved = [f"{key}={value} (was {self.given[key]})" for key, value in self.chosen.items()]
+        solved = [f"{key}={value} (was {self.configured[key]})" for key, value in self.solved.items()]
         unit = UNITS[self.quantity]
         return (
             f"match={self.quantity} reference={self.reference}: {', '.join(solved) or 'nothing to change'}: "
-            f"{spell(self.expected)} {unit}, {compare(self.expected / self.goal - 1)} {spell(self.goal)}"
+            f"{spell_amount(self.expected)} {unit}, {compare(self.expected / self.target_value - 1)} "
+            f"{spell_amount(self.target_value)}"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepTiming:
     """The speed of a run.
 
     Attributes:
@@ -151,7 +152,7 @@ class Pace:
         return updates * self.update + updates // self.interval * self.validation
 
 
-Measure = Callable[[Sequence[DictConfig]], Sequence[Pace]]
+Measure = Callable[[Sequence[DictConfig]], Sequence[StepTiming]]
 """Measures the speed of runs."""
 
 
@@ -174,13 +175,13 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
             "match=train_flops, tokens or wall_time, and a finished run as the reference"
         )
     if (amount := _amount(quantity, name)) is not None:
-        return Reference(name, goal=amount)
+        return Reference(name, target_value=amount)
     if name not in _models(config):
         return _run(config, name)
     if name == base_of(config):
         return Reference(name)
     other = composed_with(name, overrides)
-    with refusing(f"reference={name}: "):
+    with error_prefix(f"reference={name}: "):
         check_grid(other)
         choose_parts(other)
         check_network(other)
@@ -222,6 +223,8 @@ def _run(config: DictConfig, name: str) -> Reference:
         goal = record.get(RECORDED[config.match])
     except (ValueError, AttributeError):
         raise ConfigError(f"reference={name}: {path} is damaged") from None
+    with error_prefix("reference="):
+        check_format(record, path)
     task = target_of(config, "task").name
     if record.get("task") != task:
         raise ConfigError(f"reference={name} has task={record.get('task')}, but this run has task={task}")
@@ -235,7 +238,7 @@ def _run(config: DictConfig, name: str) -> Reference:
             f"match=train_flops: the FLOPs in {path} do not include the optimizer. Train {name} again, or set "
             "reference to a number of FLOPs"
         )
-    return Reference(name, record=record, goal=float(goal))
+    return Reference(name, record=record, target_value=float(goal))
 
 
 def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str) -> None:
@@ -264,34 +267,34 @@ def check_countable(config: DictConfig, world_size: int) -> None:
         )
 
 
-def recorded(config: DictConfig) -> Match | None:
+def recorded_match(config: DictConfig) -> BudgetMatch | None:
     """The match of an earlier start of this run, which is not solved again. None: not started yet, or with other
     settings (a later check raises an error)."""
     run = RunDirectory(config.run_dir)
     is_begun = any(run.checkpoints.glob("*.ckpt")) or run.is_done(is_trial=True)
     if config.match is None or config.resume == "never" or not is_begun or not run.match.is_file():
         return None
-    match = Match(**json.loads(run.match.read_text(encoding="utf-8")))
+    match = BudgetMatch(**json.loads(run.match.read_text(encoding="utf-8")))
     is_same = (match.quantity, match.reference) == (config.match, config.reference)
-    return match if is_same and settings(config, match.quantity) == match.given else None
+    return match if is_same and solved_settings(config, match.quantity) == match.configured else None
 
 
-def settings(config: DictConfig, quantity: str) -> dict[str, int]:
+def solved_settings(config: DictConfig, quantity: str) -> dict[str, int]:
     """The configured values of the settings that may be solved for a quantity, by key."""
     names = ("shape.num_layers", "shape.d_model", "shape.d_ff") if quantity in SIZES else ("trainer.max_steps",)
     return {name: int(OmegaConf.select(config, name)) for name in names}
 
 
-def find_match(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:
+def find_match(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
     """Solves a match without changing the configuration.
 
     Args:
         measure: measures the speed, for ``match=wall_time``.
     """
-    quantity, name, given = config.match, reference.name, settings(config, config.match)
-    goal = reference.goal
+    quantity, name, given = config.match, reference.name, solved_settings(config, config.match)
+    goal = reference.target_value
     if reference.config is None and goal is None:
-        return Match(quantity, name, None, None, given, {})
+        return BudgetMatch(quantity, name, None, None, given, {})
     own, other = data.complete(config), None if reference.config is None else data.complete(reference.config)
     if quantity in SIZES:
         count = active_parameters if quantity == "active_params" else lambda network: count_parameters(network)[0]
@@ -303,29 +306,30 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
             totals = _totals(quantity, [own] if other is None else [own, other], data, measure)
         goal = goal if other is None else totals[1](other.trainer.max_steps)
         assert goal is not None
-        updates = solve_updates(totals[0], goal)
+        updates = solve_steps(totals[0], goal)
         found, expected = {"trainer.max_steps": updates}, totals[0](updates)
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
                 f"match={quantity} reference={name}: the closest solution is {counted(updates, 'step')} with "
-                f"{spell(expected)} {UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}; "
+                f"{spell_amount(expected)} {UNITS[quantity]}, {compare(expected / goal - 1)} {spell_amount(goal)}; "
                 "expected a longer reference run"
             )
     chosen = {key: value for key, value in found.items() if value != given[key]}
-    return Match(quantity, name, goal, expected, given, chosen)
+    return BudgetMatch(quantity, name, goal, expected, given, chosen)
 
 
 def _solved_size(
-    own: DictConfig, reference: Reference, goal: float, count: Callable[[Size], int]
+    own: DictConfig, reference: Reference, goal: float, count: Callable[[NetworkSize], int]
 ) -> tuple[dict[str, int], float]:
-    start = Size(own.shape.d_model, own.shape.num_layers, own.shape.d_ff)
+    start = NetworkSize(own.shape.d_model, own.shape.num_layers, own.shape.d_ff)
     heads = [own.model[name].num_heads for name in ("encoder", "decoder") if name in own.model]
     size = solve_size(count, start, goal, step=2 * lcm(*heads))
     if size is None:
-        least, most = count(smallest(start)), count(largest(start))
+        least, most = count(smallest_size(start)), count(largest_size(start))
         raise ConfigError(
             f"match={own.match} reference={reference.name}: no size near shape.d_model={start.d_model} num_layers="
-            f"{start.num_layers} d_ff={start.d_ff} of model={target_of(own, 'model').architecture} has {spell(goal)} "
+            f"{start.num_layers} d_ff={start.d_ff} of model={target_of(own, 'model').architecture} has "
+            f"{spell_amount(goal)} "
             f"{UNITS[own.match]}; this width allows {least:,} to {most:,}"
         )
     return {f"shape.{key}": value for key, value in asdict(size).items()}, count(size)
@@ -337,13 +341,15 @@ def _totals(
     if quantity == "wall_time":
         assert measure is not None
         return [pace.seconds for pace in measure(configs)]
-    costs_of = operations if quantity == "train_flops" else real_tokens
+    costs_of = operations if quantity == "train_flops" else count_nonpadding_tokens
     counts = [UPDATES, *(min(UPDATES, reference.trainer.max_steps) for reference in configs[1:])]
     estimates = [data.estimate(c, sample=SAMPLE, num_updates=n) for c, n in zip(configs, counts, strict=True)]
     return [Costs(costs_of(estimate)).after for estimate in estimates]
 
 
-def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: int) -> Size | None:
+def solve_size(
+    count: Callable[[NetworkSize], int], start: NetworkSize, goal: float, *, step: int
+) -> NetworkSize | None:
     """A size that reaches the goal within the tolerance, by the rule above; None: there is none within the bounds.
 
     The number of parameters is linear in the depth and in d_ff, as is the effect of d_ff in the depth. So four counts
@@ -359,29 +365,29 @@ def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: 
     if found := _depth_and_d_ff(count, start, goal):
         return found
 
-    def of_width(width: int) -> Size:
-        return Size(width, start.num_layers, max(round(start.d_ff * width / start.d_model), 1))
+    def of_width(width: int) -> NetworkSize:
+        return NetworkSize(width, start.num_layers, max(round(start.d_ff * width / start.d_model), 1))
 
     widths = [w for w in range(step, WIDER * start.d_model + 1, step) if WIDER * w >= start.d_model != w]
-    first = bisect_left(widths, goal, key=lambda width: count(largest(of_width(width))))
-    last = bisect_right(widths, goal, key=lambda width: count(smallest(of_width(width))))
+    first = bisect_left(widths, goal, key=lambda width: count(largest_size(of_width(width))))
+    last = bisect_right(widths, goal, key=lambda width: count(smallest_size(of_width(width))))
     for width in sorted(widths[first:last], key=lambda width: abs(math.log(width / start.d_model))):
         if found := _depth_and_d_ff(count, of_width(width), goal):
             return found
     return None
 
 
-def smallest(size: Size) -> Size:
+def smallest_size(size: NetworkSize) -> NetworkSize:
     """The smallest size of the same width to try."""
     return replace(size, num_layers=1, d_ff=max(size.d_ff // STRETCH, 1))
 
 
-def largest(size: Size) -> Size:
+def largest_size(size: NetworkSize) -> NetworkSize:
     """The largest size of the same width to try."""
     return replace(size, num_layers=DEEPER * size.num_layers, d_ff=STRETCH * size.d_ff)
 
 
-def _depth_and_d_ff(count: Callable[[Size], int], start: Size, goal: float) -> Size | None:
+def _depth_and_d_ff(count: Callable[[NetworkSize], int], start: NetworkSize, goal: float) -> NetworkSize | None:
     f = start.d_ff
     one, two, one_wide, two_wide = (count(replace(start, num_layers=n, d_ff=w)) for w in (f, 2 * f) for n in (1, 2))
     # parameters per further layer; per unit of d_ff in the first layer, and in each further one
@@ -400,7 +406,7 @@ def _depth_and_d_ff(count: Callable[[Size], int], start: Size, goal: float) -> S
     return None
 
 
-def solve_updates(total: Callable[[int], float], goal: float) -> int:
+def solve_steps(total: Callable[[int], float], goal: float) -> int:
     """The number of steps, at least 1, whose total is closest to the goal.
 
     Args:
@@ -430,17 +436,17 @@ def operations(estimate: BatchEstimate) -> list[float]:
     network = check_network(estimate.config)
     cost, of_step = TrainingCost(network), optimizer_flops(network, build(estimate.config, "optimizer"))
     return [
-        estimate.world_size * sum(cost.by_part(update.shapes, unanswered=update.unanswered).values()) + of_step
+        estimate.world_size * sum(cost.by_part(update.shapes, unanswered=update.unprojected).values()) + of_step
         for update in estimate.updates
     ]
 
 
-def real_tokens(estimate: BatchEstimate) -> list[float]:
+def count_nonpadding_tokens(estimate: BatchEstimate) -> list[float]:
     """Non-padding tokens of each step, over all processes."""
     return [estimate.world_size * update.tokens for update in estimate.updates]
 
 
-def resized(config: DictConfig, size: Size) -> DictConfig:
+def resized(config: DictConfig, size: NetworkSize) -> DictConfig:
     """A copy of a configuration with another size."""
     config = config.copy()
     for key, value in asdict(size).items():
@@ -448,7 +454,7 @@ def resized(config: DictConfig, size: Size) -> DictConfig:
     return config
 
 
-def spell(amount: float) -> str:
+def spell_amount(amount: float) -> str:
     """Formats an amount."""
     return f"{amount:,.0f}" if 100 <= amount < 1e9 else f"{amount:.3e}" if amount >= 1e9 else f"{amount:.3g}"
 

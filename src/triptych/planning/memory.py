@@ -17,7 +17,7 @@ USABLE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class MemoryBreakdown:
     """The peak memory of one process on its device, in bytes.
 
     Attributes:
@@ -67,7 +67,7 @@ class Memory:
     of_rows: Callable[[int], BatchBytes]
     average: int
 
-    def ddp(self, processes: int, rows: int) -> Footprint:
+    def ddp(self, processes: int, rows: int) -> MemoryBreakdown:
         """With DDP, each process holds all weights and some of the rows.
 
         Args:
@@ -75,7 +75,7 @@ class Memory:
             rows: rows per batch, over all processes.
         """
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
-        return Footprint(
+        return MemoryBreakdown(
             weights=weights,
             gradients=gradients,
             optimizer=self.optimizer,
@@ -84,7 +84,7 @@ class Memory:
             **self.of_rows(-(-rows // processes))._asdict(),
         )
 
-    def fsdp(self, processes: int, rows: int) -> Footprint:
+    def fsdp(self, processes: int, rows: int) -> MemoryBreakdown:
         """With FSDP, weights, gradients and optimizer state are sharded equally (Zhao et al. 2023). Gathered at a time
         are the weights outside of the blocks and two blocks (the current one and a prefetched one), with their
         gradients; in validation, which keeps no activations, all weights."""
@@ -92,7 +92,7 @@ class Memory:
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
         gathered = 2 * (gradients - sum(blocks) + 2 * max(blocks))
         batch = self.of_rows(-(-rows // processes))
-        return Footprint(
+        return MemoryBreakdown(
             weights=-(-weights // processes),
             gradients=-(-gradients // processes),
             optimizer=-(-self.optimizer // processes),
@@ -102,7 +102,9 @@ class Memory:
         )
 
 
-def smallest(footprint: Callable[[int, int], Footprint], rows: int, memory: int, *, evenly: bool = True) -> int | None:
+def smallest_gpu_count(
+    footprint: Callable[[int, int], MemoryBreakdown], rows: int, memory: int, *, evenly: bool = True
+) -> int | None:
     """The smallest number of devices on which a run fits; None: it does not fit even with one row per device.
 
     Args:

@@ -15,12 +15,12 @@ from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
 
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import make_module, make_task, without_values
+from triptych.assembly.make_task import make_module, make_task, without_values
 from triptych.config.run_settings import RunSettings
 from triptych.data import Batch, DataModule
-from triptych.planning.batch_shapes import BatchEstimate, ReadData, Update
-from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
-from triptych.training.callbacks.cost_log import CostLog, shape_of
+from triptych.planning.batch_shapes import BatchEstimate, ReadData, StepShapes
+from triptych.planning.matching import SAMPLE, UPDATES, StepTiming, operations
+from triptych.training.callbacks.cost_tracker import CostTracker, shape_of
 from triptych.training.lightning_module import TrainingModule
 
 ROUNDS = 3
@@ -39,10 +39,10 @@ class Stopwatch(L.Callback):
     """
 
     def __init__(self) -> None:
-        self.updates: list[Update] = []
+        self.updates: list[StepShapes] = []
         self.seconds: list[float] = []
         self.validations: list[float] = []
-        self._turn: list[Update] = []
+        self._turn: list[StepShapes] = []
         self._starts: list[float] = []
         self._validation_started = 0.0
 
@@ -53,13 +53,13 @@ class Stopwatch(L.Callback):
         assert isinstance(pl_module, TrainingModule)
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._starts.append(now(pl_module.device))
-            self._turn.append(Update(Counter(), 0))
+            self._turn.append(StepShapes(Counter(), 0))
             is_over = self._starts[-1] - self._starts[0] > ROUND_S and len(self._turn) > LEAST_UPDATES
             trainer.should_stop = trainer.should_stop or is_over
         update = self._turn[-1]
-        unanswered = update.unanswered + pl_module.task.num_unanswered(batch)
+        unanswered = update.unprojected + pl_module.task.num_unprojected(batch)
         shapes = Counter(update.shapes) + Counter([shape_of(batch, pl_module.network)])
-        self._turn[-1] = Update(shapes, update.tokens + batch.num_real, unanswered)
+        self._turn[-1] = StepShapes(shapes, update.tokens + batch.num_nonpadding, unanswered)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Records the start time of a validation."""
@@ -76,7 +76,7 @@ class Stopwatch(L.Callback):
         self._turn, self._starts = [], []
 
 
-class Timed:
+class TimedTraining:
     """A run to be timed in turns."""
 
     def __init__(self, config: DictConfig, data: ReadData, environment: ClusterEnvironment) -> None:
@@ -85,7 +85,7 @@ class Timed:
         self.settings = RunSettings.of(endless)
         self.interval = config.trainer.val_check_interval / config.trainer.accumulate_grad_batches
         self.estimate: BatchEstimate = data.estimate(config, sample=SAMPLE, num_updates=UPDATES)
-        task = make_task(self.settings, data.tokenizer, data.facts)
+        task = make_task(self.settings, data.tokenizer, data.info)
         self.module = make_module(self.settings, task)
         self.data: DataModule = make_data_module(self.settings, task, data.splits)
         self.stopwatch = Stopwatch()
@@ -95,11 +95,13 @@ class Timed:
         self.data.start = len(self.stopwatch.updates)
         self._trainer().fit(self.module, self.data)
 
-    def pace(self) -> Pace:
+    def pace(self) -> StepTiming:
         """The mean speed; time is assumed to be proportional to FLOPs, because the timed steps may differ from
         others."""
         rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, updates=self.stopwatch.updates)))
-        return Pace(rate * fmean(operations(self.estimate)), fmean(self.stopwatch.validations or [0.0]), self.interval)
+        return StepTiming(
+            rate * fmean(operations(self.estimate)), fmean(self.stopwatch.validations or [0.0]), self.interval
+        )
 
     def _trainer(self) -> L.Trainer:
         averages = [
@@ -114,7 +116,7 @@ class Timed:
             "enable_progress_bar": False,
             "callbacks": [
                 *averages,
-                CostLog(without_values(self.module.network), self.module.make_optimizer),
+                CostTracker(without_values(self.module.network), self.module.make_optimizer),
                 self.stopwatch,
             ],
             "plugins": [self.environment],
@@ -123,10 +125,10 @@ class Timed:
         return trainer
 
 
-def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[Pace]:
+def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[StepTiming]:
     """The speed of each run, measured in real steps and validations on its data, without checkpoints, loggers and
     start-up."""
-    trainings = [Timed(config, data, environment) for config in configs]
+    trainings = [TimedTraining(config, data, environment) for config in configs]
     for _ in range(ROUNDS):
         for training in trainings:
             training.take_turn()

@@ -16,17 +16,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from triptych.models import PrefixDecoder
+from triptych.models import PrefixLM
 from triptych.models.flops import BatchShape, inputs_of
 from triptych.nn import Network, PatchEmbedding, Targets
-from triptych.nn.transfer import copy_with_tensors
+from triptych.nn.device_copy import copy_with_tensors
 from triptych.tasks.precision import Precision
 
-Documents = tuple[Sequence[int], Sequence[int]]
+DocumentLengths = tuple[Sequence[int], Sequence[int]]
 """Lengths of the documents in a packed row, and in its source."""
 
 
-class LivingBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LiveMemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of live tensors that are computed within the context, each storage once.
 
     Args:
@@ -58,7 +58,9 @@ class LivingBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now -= size
 
 
-def measure_peak(network: Network, precision: Precision, shape: BatchShape, documents: Documents | None = None) -> int:
+def measure_peak(
+    network: Network, precision: Precision, shape: BatchShape, documents: DocumentLengths | None = None
+) -> int:
     """The peak memory of forward, loss and backward, without parameters, buffers and gradients: tensors kept by
     autograd, copies for autocast, logits, and temporary memory of kernels. Gradients exist from the start, as with
     accumulated batches.
@@ -73,7 +75,7 @@ def measure_peak(network: Network, precision: Precision, shape: BatchShape, docu
         for parameter in fake.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
         gradients = [parameter.grad for parameter in fake.parameters() if parameter.grad is not None]
-        with LivingBytes([*fake.parameters(), *fake.buffers(), *gradients]) as living:
+        with LiveMemoryTracker([*fake.parameters(), *fake.buffers(), *gradients]) as living:
             torch.autograd.backward(training_loss(fake, precision, shape, torch.device("cpu"), documents))
     most: int = living.most
     return most
@@ -84,7 +86,7 @@ def training_loss(
     precision: Precision,
     shape: BatchShape,
     device: torch.device,
-    documents: Documents | None = None,
+    documents: DocumentLengths | None = None,
 ) -> Tensor:
     """The training loss of a batch of arbitrary tokens; see ``measure_peak`` for the arguments."""
     rows, lengths = shape[0], dict[str, Sequence[int]]()
@@ -95,7 +97,7 @@ def training_loss(
     inputs = inputs_of(network, shape, device)
     if not is_masked(network):
         inputs.pop("mask", None)
-    pooled = network.head.pool != "none"
+    pooled = network.head.pooling != "none"
     prefix = {"prefix": torch.ones(rows, dtype=torch.long, device=device)} if is_prefixed(network) else {}
     with torch.autocast(device.type, precision.products, enabled=precision.is_mixed):
         if not pooled:
@@ -110,10 +112,10 @@ def training_loss(
 
 def is_prefixed(network: Network) -> bool:
     """Whether the network takes the length of the prefix as input."""
-    return isinstance(network, PrefixDecoder)
+    return isinstance(network, PrefixLM)
 
 
 def is_masked(network: Network) -> bool:
     """Whether the last stack gets a padding mask in training; a causal stack needs none, except for pooling."""
     is_image = isinstance(network.embedding, PatchEmbedding)  # without padding
-    return not is_image and (network.architecture == "encoder_only" or network.head.pool != "none")
+    return not is_image and (network.architecture == "encoder_only" or network.head.pooling != "none")

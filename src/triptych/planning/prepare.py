@@ -15,35 +15,35 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.checks import check_optimizer
 from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.early_checks import check_validation
-from triptych.assembly.init_from import Pretrained, settings_to_adopt
+from triptych.assembly.init_from import InitialWeights, settings_to_adopt
+from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import check_network
 from triptych.assembly.read_data import read_corpus, train_tokenizer
-from triptych.config import refusing
+from triptych.config import error_prefix
 from triptych.config.overrides import adopt, base_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus
 from triptych.data.overlap import Overlap, describe_overlap, read_overlap
 from triptych.planning.batch_shapes import Data, ReadData
 from triptych.planning.matching import (
-    Match,
+    BudgetMatch,
     Measure,
     Reference,
     check_countable,
     check_same,
     find_match,
-    recorded,
+    recorded_match,
     reference_of,
 )
 from triptych.planning.pace import measure_paces
 from triptych.storage.redaction import Redactor
-from triptych.training.resume import Earlier, state_to_resume
+from triptych.training.resume import ResumePoint, state_to_resume
 
 log = logging.getLogger("triptych")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ResolvedConfig:
     """The configuration before data are read.
 
     Attributes:
@@ -57,8 +57,8 @@ class Chosen:
     config: DictConfig
     plain: dict[str, Any]
     redact: Redactor
-    pretrained: Pretrained | None
-    match: Match | None
+    pretrained: InitialWeights | None
+    match: BudgetMatch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Plan:
     redact: Redactor
     corpus: Corpus
     data: ReadData
-    match: Match | None
+    match: BudgetMatch | None
     overlap: Overlap | None
-    origin: Earlier | Pretrained | None
+    origin: ResumePoint | InitialWeights | None
     _plain: dict[str, Any]
 
     @property
@@ -92,9 +92,9 @@ class Plan:
         return copy.deepcopy(self._plain)
 
     @property
-    def earlier(self) -> Earlier | None:
+    def earlier(self) -> ResumePoint | None:
         """The checkpoint that the run resumes from."""
-        return self.origin if isinstance(self.origin, Earlier) else None
+        return self.origin if isinstance(self.origin, ResumePoint) else None
 
     @property
     def resumed(self) -> Path | None:
@@ -102,7 +102,7 @@ class Plan:
         return None if self.earlier is None else self.earlier.path
 
 
-def adopt_settings(config: DictConfig) -> Pretrained | None:
+def adopt_settings(config: DictConfig) -> InitialWeights | None:
     """Copies the network settings of ``init_from`` into the configuration; returns the checkpoint if it was read."""
     if config.init_from is None:
         return None
@@ -111,7 +111,7 @@ def adopt_settings(config: DictConfig) -> Pretrained | None:
     return pretrained
 
 
-def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
+def choose(config: DictConfig, pretrained: InitialWeights | None) -> ResolvedConfig:
     """Completes the configuration with the parts of the network, the modes of monitored metrics and an earlier match.
 
     Args:
@@ -120,16 +120,16 @@ def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
     """
     choose_parts(config)
     choose_modes(config)
-    match = recorded(config)
+    match = recorded_match(config)
     if match is not None:
         match.apply(config)
     whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     whole.pop("device", None)  # only for the doctor
     redact = Redactor(whole)
-    return Chosen(config, cast(dict[str, Any], redact(whole)), redact, pretrained, match)
+    return ResolvedConfig(config, cast(dict[str, Any], redact(whole)), redact, pretrained, match)
 
 
-def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) -> Reference | None:
+def find_reference(chosen: ResolvedConfig, overrides: Sequence[str], world_size: int) -> Reference | None:
     """The reference, as far as it is known before data are read; None: no match, or already solved by an earlier
     start."""
     reference = None if chosen.match is not None else reference_of(chosen.config, overrides)
@@ -138,7 +138,7 @@ def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) ->
     return reference
 
 
-def find_earlier(chosen: Chosen) -> Earlier | None:
+def find_earlier(chosen: ResolvedConfig) -> ResumePoint | None:
     """The checkpoint that the run resumes from; None: it starts from step 0."""
     earlier = state_to_resume(chosen.config, chosen.plain)
     if earlier is not None:
@@ -146,19 +146,23 @@ def find_earlier(chosen: Chosen) -> Earlier | None:
     return earlier
 
 
-def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
+def find_origin(chosen: ResolvedConfig) -> ResumePoint | InitialWeights | None:
     """The checkpoint that the run resumes from, or else the one that initializes its stacks."""
     if (earlier := find_earlier(chosen)) is not None:
         return earlier
     if chosen.config.init_from is None:
         return None
-    pretrained = chosen.pretrained or Pretrained(chosen.config.init_from, chosen.config.init_cross_attention)
+    pretrained = chosen.pretrained or InitialWeights(chosen.config.init_from, chosen.config.init_cross_attention)
     pretrained.check(check_network(chosen.config))
     return pretrained
 
 
 def make_plan(
-    chosen: Chosen, reference: Reference | None, data_name: str, environment: ClusterEnvironment, world_size: int
+    chosen: ResolvedConfig,
+    reference: Reference | None,
+    data_name: str,
+    environment: ClusterEnvironment,
+    world_size: int,
 ) -> Plan:
     """Reads the data and completes the configuration: the match, the vocabulary and the outputs.
 
@@ -168,15 +172,15 @@ def make_plan(
     """
     origin = find_origin(chosen)
     config = chosen.config.copy()
-    with refusing():
-        corpus, splits, facts = read_corpus(config, data_name)
-        if isinstance(origin, Earlier):
-            origin.check_data(facts)
-        overlap = read_overlap(splits, facts.sha256)
+    with error_prefix():
+        corpus, splits, info = read_corpus(config, data_name)
+        if isinstance(origin, ResumePoint):
+            origin.check_data(info)
+        overlap = read_overlap(splits, info.sha256)
         if overlap is not None and not getattr(corpus, "is_made", False) and (said := describe_overlap(overlap)):
             log.warning("%s", said)
         tokenizer = train_tokenizer(config, splits) if origin is None else origin.tokenizer
-        data = ReadData(splits, facts, tokenizer, world_size)
+        data = ReadData(splits, info, tokenizer, world_size)
         match = chosen.match
         if reference is not None:
             log.info("match=%s: %s", config.match, "timing steps" if config.match == "wall_time" else "counting")
@@ -184,7 +188,7 @@ def make_plan(
         if match is not None:
             match.apply(config)
             log.info("%s", match)
-            if "trainer.max_steps" in match.chosen:
+            if "trainer.max_steps" in match.solved:
                 check_optimizer(config)
                 check_validation(config)
         config = data.complete(config)
@@ -192,8 +196,8 @@ def make_plan(
     return Plan(RunSettings.of(config), base_of(config), chosen.redact, corpus, data, match, overlap, origin, plain)
 
 
-def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:
+def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
     """Checks the reference and solves the match; see ``find_match``."""
     if isinstance(data, ReadData):
-        check_same(reference, config.match, data=data.facts.sha256, tokenizer=data.tokenizer.sha256)
+        check_same(reference, config.match, data=data.info.sha256, tokenizer=data.tokenizer.sha256)
     return find_match(config, reference, data, measure)

@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from triptych.launch.slurm import SlurmLauncher
+from triptych.launch.slurm import SlurmJobRunner
 from triptych.launch.sweep import Job, job_directory, train_command
 
 log = logging.getLogger("triptych")
@@ -28,7 +28,7 @@ def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
     """
     node = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
     assert isinstance(node, dict)
-    launcher = SlurmLauncher(**{str(name): value for name, value in node.items() if not str(name).startswith("_")})
+    launcher = SlurmJobRunner(**{str(name): value for name, value in node.items() if not str(name).startswith("_")})
     launcher.check_layout(config.trainer)
     if not jobs:
         log.warning("hydra/launcher=slurm is for sweeps: without -m, the run starts on this computer")

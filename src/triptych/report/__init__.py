@@ -1,1 +1,1 @@
-"""The comparison of runs, from their directories alone."""
+"""Compares runs by reading their run directories."""

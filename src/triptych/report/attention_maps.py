@@ -1,4 +1,4 @@
-"""Where a network looks: its attention weights, with the tokens; attention rollout."""
+"""Records the attention weights of a network, and computes attention rollout."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,14 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from triptych.models import TwoTowers
-from triptych.models.generation import BeamSearch, followed
+from triptych.models import DualEncoderBase
+from triptych.models.generation import BeamSearch, with_streamer
 from triptych.nn import MultiHeadAttention, PatchEmbedding
-from triptych.nn.attention import attend_explicitly, attend_in_pairs
-from triptych.nn.linformer import attend_shortened
-from triptych.nn.longformer import attend_around_global_tokens
-from triptych.nn.performer import attend_by_features
-from triptych.nn.reformer import attend_in_buckets
+from triptych.nn.attention import attend_eager, attend_in_pairs
+from triptych.nn.linformer_attention import attend_shortened
+from triptych.nn.longformer_attention import attend_around_global_tokens
+from triptych.nn.performer_attention import attend_by_features
+from triptych.nn.reformer_attention import attend_in_buckets
 from triptych.tasks import GenerativeTask, Prediction, Predictor, Task
 
 
@@ -26,14 +26,14 @@ from triptych.tasks import GenerativeTask, Prediction, Predictor, Task
 class AttentionMap:
     """The weights of one kind of attention for one text.
 
-    A row is named by the token that is written from it, where the network writes: in the row of a token it looked in
-    order to write that token, which it reads one row later. Where nothing is written, a row is named by the token read.
+    If the network generates text, each row is labelled with the token that is predicted from it. The network reads that
+    token one row later. Otherwise each row is labelled with the token read there.
 
     Attributes:
-        queries: the tokens that look, as they are read.
-        keys: the tokens that are looked at; in self-attention, the queries.
+        queries: the query tokens, as they are read.
+        keys: the key tokens; in self-attention, the queries.
         weights: each row sums to 1.
-        written: the tokens that were written from the last rows, one from each; empty where nothing was written.
+        written: the tokens generated from the last rows, one per row; empty if nothing was generated.
     """
 
     queries: tuple[str, ...]
@@ -44,15 +44,15 @@ class AttentionMap:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
-    """What a network said of a text, and where it looked meanwhile.
+    """The prediction for one input, and the attention weights behind it.
 
     Attributes:
         prediction: as of ``Predictor.predict``.
-        encoder: self-attention of the encoder; None: there is no encoder.
-        decoder: self-attention of the decoder; None: there is no decoder.
-        cross: attention of the decoder to the encoder's states; None: there are not both.
-        unmapped: which of these three exist, but have no map, because a class of your own computes them in a way that
-            ``recorded`` cannot see.
+        encoder: self-attention of the encoder; None without an encoder.
+        decoder: self-attention of the decoder; None without a decoder.
+        cross: cross-attention of the decoder to the encoder's states; None without both.
+        unmapped: which of these three exist without a map, because a custom class computes them in a way that
+            ``record_attention`` cannot record.
     """
 
     prediction: Prediction
@@ -63,24 +63,25 @@ class AttentionMaps:
 
 
 def attention_maps(predictor: Predictor, inputs: Sequence[Any]) -> list[AttentionMaps]:
-    """Where a trained network looks in each input while it answers. One that writes is followed through the prompt and
-    what it writes, greedily or as ``predictor.task.sampling`` says; there is no beam search, whose texts are several.
+    """Attention maps of a trained network for each input. A generative network is recorded over the prompt and the
+    tokens that it generates, greedily or by ``predictor.task.sampling``. Beam search is turned off, because it has
+    several texts.
 
     Args:
-        predictor: with a trained task, as ``triptych.load(run)`` gives it.
-        inputs: what its ``predict`` takes: texts, pairs of texts, or images.
+        predictor: with a trained task, as from ``triptych.load(run)``.
+        inputs: inputs of its ``predict``: texts, pairs of texts, or images.
     """
     return [_maps_of(predictor, given) for given in inputs]
 
 
 @contextmanager
 def _followed(task: Task) -> Iterator[list[int]]:
-    """Sets beam search aside; yields the tokens that are written meanwhile, as they come."""
+    """Turns beam search off; yields the list to which generated tokens are added."""
     if not isinstance(task, GenerativeTask):
         yield []
         return
     before, chosen = (task.search, task.ranks, task.sampling), list[int]()
-    task.search, task.ranks, task.sampling = BeamSearch(), False, followed(task.sampling, chosen.extend)
+    task.search, task.ranks, task.sampling = BeamSearch(), False, with_streamer(task.sampling, chosen.extend)
     try:
         yield chosen
     finally:
@@ -89,16 +90,18 @@ def _followed(task: Task) -> Iterator[list[int]]:
 
 def _maps_of(predictor: Predictor, given: Any) -> AttentionMaps:
     task, network, read = predictor.task, predictor.network, list[tuple[str, ...]]()
-    with _followed(task) as chosen, recorded(network) as weights, ExitStack() as hooks:
+    with _followed(task) as chosen, record_attention(network) as weights, ExitStack() as hooks:
         for embedding in network.embeddings:
             reads = embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0])))
             hooks.enter_context(reads)
         (prediction,) = predictor.predict([given])
-    if isinstance(network, TwoTowers):  # the tower that reads the image; then the other reads the texts to choose from
+    if isinstance(
+        network, DualEncoderBase
+    ):  # the tower that reads the image; then the other reads the texts to choose from
         read, tower = read[:1], "source_"
     else:
         tower = ""
-    # The encoder of the full model reads first; the decoder then reads the prompt, and each token that it has written.
+    # The encoder of the full model runs first. The decoder then reads the prompt and each generated token.
     source = read.pop(0) if task.architecture == "full" else ()
     tokens = tuple(name for names in read for name in names)
     encoded, written = source or tokens, tuple(task.names_of(chosen))
@@ -126,8 +129,7 @@ def _maps_of(predictor: Predictor, given: Any) -> AttentionMaps:
 
 
 def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
-    """Of the tokens of the one text, of the patches of the one image, by row and column, or of the frames of the one
-    sound, by time."""
+    """Labels of the positions: tokens of a text, patches of an image by row and column, or frames of audio by time."""
     hears = None if task.audio is None else task.audio.embedding
     if tokens.ndim == 3 and hears is not None:
         return tuple(f"{hears.hop * hears.stride * i:.2f} s" for i in range(hears.count(tokens.shape[1])))
@@ -139,24 +141,24 @@ def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
 
 
 @contextmanager
-def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """The weights of each attention in a network that runs meanwhile:
+def record_attention(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """Records the weights of each attention in a network while the context is open:
 
-        with recorded(network) as weights:
+        with record_attention(network) as weights:
             network(tokens)
         weights[network.decoder.layers[0].self_attention]  # batch, heads, queries, keys
 
-    The kernels keep their weights to themselves. But softmax(scale q k^T + bias + mask) I is the matrix of the weights:
-    each kernel is called once more, with the identity as the values. So masks, biases, rotated and grouped heads are
-    what they are, and the blocks need not know. Weights are those before dropout. Windows are masks of all pairs
-    meanwhile, for the matrix has them all: what the network says may differ by rounding.
+    Fused kernels do not return their weights. But softmax(scale q k^T + bias + mask) I is the matrix of the weights:
+    each kernel is called once more, with the identity as the values. Masks, biases, rotations and grouped heads
+    therefore need no special code. Weights are those before dropout. Local attention runs as masks over all pairs
+    meanwhile, so the output may differ by rounding.
 
-    The rows of later calls follow those of earlier ones (decoding with a cache). Of a packed row, each document is a
-    row of the batch. Not seen is the kernel of packed rows on GPUs, nor an attention of your own that is not linear in
-    the values, or that overrides more than ``PairwiseAttention.attend_pairs``: it is left out.
+    Rows of later calls (decoding with a cache) are appended to those of earlier ones. Each document of a packed row
+    becomes a row of the batch. Not recorded: the kernel for packed rows on GPUs, and a custom attention that is not
+    linear in the values or that overrides more than ``PairwiseAttention.attend_pairs``.
 
     Args:
-        network: of any of the architectures, a stack, a block, or an attention by itself.
+        network: any of the architectures, a stack, a block, or a single attention.
     """
     recorder = _Recorder()
     with ExitStack() as stack:
@@ -169,18 +171,18 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 
 KERNELS: dict[Any, dict[str, float]] = {
     F.scaled_dot_product_attention: {"dropout_p": 0.0},
-    attend_explicitly: {"dropout": 0.0},
+    attend_eager: {"dropout": 0.0},
     attend_in_pairs: {},
     attend_shortened: {"dropout": 0.0},
     attend_by_features: {},
     attend_in_buckets: {},
     attend_around_global_tokens: {"dropout": 0.0},
 }
-"""What attends, and how each is told not to drop weights. All of them are linear in the values."""
+"""Attention functions, and the arguments that turn off dropout in each. All are linear in the values."""
 
 
 class _Recorder(TorchFunctionMode):
-    """Sees every call of a kernel of attention, and whose it is."""
+    """Intercepts every call of an attention function and finds the module that made it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,9 +193,9 @@ class _Recorder(TorchFunctionMode):
     def enter(
         self, module: nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Any]
     ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
-        """This module computes from now on, all pairs at once."""
+        """Marks this module as the caller, and makes it compute all pairs at once."""
         self._module = module
-        return inputs, {**options, "visibility": options["visibility"].dense(inputs[0].device)}
+        return inputs, {**options, "attention_mask": options["attention_mask"].dense(inputs[0].device)}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -215,14 +217,14 @@ class _Recorder(TorchFunctionMode):
 def weights_of(
     function: Any, args: tuple[Any, ...], options: dict[str, Any], result: Tensor
 ) -> Float[Tensor, "batch heads queries keys"] | None:
-    """The weights of one call of a kernel: what it makes of the identity in place of the values. None: they do not give
-    its result, so it is not linear in the values.
+    """The weights of one call: the result with the identity as the values. None if they do not reproduce the result,
+    that is, if the kernel is not linear in the values.
 
     Args:
         function: one of ``KERNELS``.
-        args: queries, keys, values, and what else it was called with.
+        args: queries, keys, values, and its other positional arguments.
         options: its keyword arguments, without dropout.
-        result: what it gave.
+        result: the result of the original call.
     """
     q, k, v, *others = args
     like = v[0] if isinstance(v, tuple) else v
@@ -231,7 +233,7 @@ def weights_of(
         values = (identity, identity) if isinstance(v, tuple) else identity
         weights: Tensor = function(q, k, values, *others, **options).detach()
         return weights.to(torch.promote_types(weights.dtype, torch.float32))
-    # Code that is not ours may need values of the width of a head: the columns of the identity, so many at a time.
+    # A custom kernel may need values as wide as a head: use that many columns of the identity at a time.
     width = v.shape[3]
     columns = torch.split(F.pad(identity, (0, -k.shape[2] % width)), width, dim=3)
     weights = torch.cat([function(q, k, values, *others, **options) for values in columns], dim=3).detach()
@@ -245,7 +247,7 @@ def weights_of(
 def rollout(
     weights: Float[Tensor, "layers heads length length"],
 ) -> Float[Tensor, "layers length length"]:
-    """How much of each input is in each position after each layer, if residuals carry half and attention the other.
+    """The share of each input in each position after each layer, if residuals carry half and attention the other half.
 
     R_l = A_l R_(l-1), R_0 = I, A_l = (I + mean over the heads of W_l) / 2. Abnar and Zuidema 2020, section 3.
 

@@ -9,15 +9,11 @@ from triptych.tasks import Task
 from triptych.training import TrainingModule
 
 MOST_CLASSES = 20
-"""A larger confusion matrix is no table that one can read; summary.json has it."""
+"""A larger confusion matrix is not printed; summary.json has it."""
 
 
 def show_metrics(title: str, metrics: Mapping[str, float], module: TrainingModule) -> None:
-    """Prints a row for each metric, and the confusion matrix of the test split.
-
-    Args:
-        metrics: by name, ``test/bleu`` for instance.
-    """
+    """Prints a row per metric (``test/bleu``), and the confusion matrix of the test split."""
     task = module.task
     table = Table("metric", title=title, title_justify="left")
     table.add_column("value", justify="right")
@@ -35,7 +31,7 @@ def signature(task: Task, metric: str) -> str:
 
 
 def show_confusion(module: TrainingModule) -> None:
-    """Prints how often each class of the test split was taken for each class, if the task has classes."""
+    """Prints the confusion matrix of the test split, if the task has classes."""
     counts, labels = module.matrix_metrics.get("test/confusion_matrix"), module.task.labels
     if counts is None or len(labels) > MOST_CLASSES:
         return

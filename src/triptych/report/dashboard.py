@@ -1,4 +1,4 @@
-"""``triptych dashboard``: the comparison of runs as a W&B workspace and a W&B report, kept as Python code."""
+"""``triptych dashboard``: the comparison of runs as a W&B workspace and a W&B report, written as Python code."""
 
 import math
 import os
@@ -27,8 +27,8 @@ from triptych.storage.run_directory import RunDirectory
 
 
 def dashboard(directories: Sequence[Path], output: Path) -> None:
-    """Writes the code of a workspace and a report of some runs, builds them as far as that goes without a network, and
-    says how to upload.
+    """Writes the code of a workspace and a report, builds both as far as possible offline, and prints how to upload
+    them.
 
     Args:
         directories: run directories, or parents of them.
@@ -50,7 +50,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     waiting = [folder for folder in used if any(folder.glob("wandb/offline-run-*"))]
     sync = sync_command(waiting)
     titles = ", ".join(comparison["title"] for comparison in comparisons)
-    # Names of directories are anybody's: what is put in is the repr of a text, or of a list, never code.
+    # Directory names are untrusted: insert the repr of a text or of a list, never code.
     template = (files("triptych.report.page") / "templates" / "dashboard.py.txt").read_text(encoding="utf-8")
     code = Template(template).substitute(
         sync=repr(sync if waiting else "the runs are in W&B already"),
@@ -60,9 +60,9 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, code)
-    views = runpy.run_path(str(output))  # a view that cannot be built should be known here
+    views = runpy.run_path(str(output))  # fail here if a view cannot be built
     sections = views["workspace"]("entity")._to_model().spec.section.panel_bank_config.sections
-    views["report"]("")._to_model()  # without an entity: it would ask the server for the project
+    views["report"]("")._to_model()  # with an entity it would ask the server for the project
     left_out = f" ({len(runs) - len(logged)} others have logged nothing for W&B)" if len(logged) < len(runs) else ""
     print(
         f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} run(s){left_out}. "
@@ -71,11 +71,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
 
 
 def sync_command(folders: Sequence[Path]) -> str:
-    """What uploads runs that were logged offline, as a shell reads it.
-
-    Args:
-        folders: their run directories.
-    """
+    """The shell command that uploads runs logged offline."""
     siblings = Counter(folder.parent for folder in folders)
     places = dict.fromkeys(
         shlex.quote(str(folder)) if siblings[folder.parent] == 1 else f"{shlex.quote(str(folder.parent))}/*"
@@ -85,11 +81,7 @@ def sync_command(folders: Sequence[Path]) -> str:
 
 
 def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
-    """What the views show of the runs of one task on the same data.
-
-    Args:
-        ids: the W&B id of each run, by its directory.
-    """
+    """The content of the views for the runs of one task on the same data; ``ids`` holds W&B ids by run directory."""
     metrics = list(dict.fromkeys(metric_key(group.metric, run) for run in group.runs))
     measured = {name for run in group.runs for name in run.curves}
     wanted = ["train/loss", "val/loss", *(key.replace("test/", "val/", 1) for key in metrics)]
@@ -105,7 +97,7 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
 
 
 def table(group: Group) -> str:
-    """The means over the seeds of each contender, in Markdown."""
+    """The means over seeds of each configuration, as Markdown."""
     rows = [["architecture", "seeds", group.metric.title, "parameters", "tokens", "operations", "time"]]
     for contender in group.contenders:
         values = [value for run in contender.runs if math.isfinite(value := group.value(run))]
@@ -120,17 +112,13 @@ def table(group: Group) -> str:
 
 
 def wandb_id(directory: Path) -> str:
-    """The id of a run in W&B; empty: it has not logged for it."""
+    """The W&B id of a run; empty if it was not logged to W&B."""
     file = directory / "wandb" / "id"
     return file.read_text() if file.is_file() else ""
 
 
 def project_of(directories: Sequence[Path]) -> str:
-    """The W&B project of all runs.
-
-    Args:
-        directories: of runs that have logged for W&B.
-    """
+    """The common W&B project of runs that were logged to W&B."""
     configs = [OmegaConf.load(RunDirectory(directory).config) for directory in directories]
     projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})
     if len(projects) > 1:

@@ -1,5 +1,5 @@
-"""``triptych playground``: a page to type a text into, or to say something to; what each trained model makes of it, and
-where it looks."""
+"""``triptych playground``: a page with a text, audio or image as the input; shows each trained model's prediction and
+attention."""
 
 import base64
 import hashlib
@@ -20,82 +20,82 @@ from plotly.offline import get_plotlyjs_version  # type: ignore[import-untyped]
 
 from triptych.assembly.restore import load
 from triptych.config import ConfigError, RunError
-from triptych.data import AudioReader, Example, Image, Message, Sound, read_image
+from triptych.data import Audio, AudioReader, Example, Image, Message, read_image
 from triptych.data.example import ANSWERING
 from triptych.data.images import PNG_ADDRESS, as_address
 from triptych.data.readers.columns import as_messages
 from triptych.data.template_sandbox import time_limit
 from triptych.models.generation import Sampling
 from triptych.nn import PatchEmbedding
-from triptych.predict import check_lengths
+from triptych.predict import check_input_lengths
 from triptych.report.attention_maps import attention_maps
-from triptych.report.page.attention import draw_attention
+from triptych.report.page.attention_charts import draw_attention
+from triptych.report.page.audio_charts import draw_sound
 from triptych.report.page.document import render_template
-from triptych.report.page.image import draw_image
-from triptych.report.page.sound import draw_sound
+from triptych.report.page.image_charts import draw_image
 from triptych.report.page.style import ARCHITECTURES, Switch
-from triptych.report.read_records import Run
+from triptych.report.read_records import RecordedRun
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
 from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Predictor, Task
 
 NUM_EXAMPLES = 4
-"""Of the test set, to begin with."""
+"""Number of test examples offered."""
 
 MOST_CLASSES = 8
-"""Whose probabilities are shown."""
+"""Most classes whose probabilities are shown."""
 
 RENDER_SECONDS = 5.0
-"""That a chat template may take for a conversation."""
+"""Time limit for a chat template to render a conversation."""
 
 HOTTEST, LAST_SEED = 100, 2**32 - 1
-"""The largest temperature and seed."""
+"""The highest temperature and seed."""
 
 MOST_KEPT = 100
-"""Files, and answers in conversations, that are kept while the page is served."""
+"""Files, and conversation replies, kept in memory."""
 
 MOST_SHOWN = 512
-"""Pixels of a side of an image on the page; of a larger one some are left out."""
+"""Largest side of an image on the page, in pixels; larger images are downscaled."""
 
 PLOTLY = f"/plotly-{get_plotlyjs_version()}.js"
-"""Where the charts' library is served: megabytes that a browser asks for once, not with each answer."""
+"""URL of plotly.js: browsers load its megabytes once, not with each answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, as the address of the page says it.
+    """A request, as encoded in the page's URL.
 
     Attributes:
         number: of the group of models, from 0.
-        text: for the models; None: nothing is asked yet.
-        pair: the second text, for models of pairs.
-        sampling: for models that write.
-        earlier: what was said before the text in a conversation, answers excepted.
-        file: the address of a sound or an image that was sent, for models that read such.
+        text: for the models; None before the first request.
+        text_pair: the second text, for models of pairs.
+        sampling: for generative models.
+        earlier: the user's earlier messages in a conversation.
+        file: URL of uploaded audio or an uploaded image, for models that read such.
     """
 
     number: int = 0
     text: str | None = None
-    pair: str = ""
+    text_pair: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     earlier: tuple[str, ...] = ()
     file: str = ""
 
     def is_asked(self, task: Task) -> bool:
-        """Whether there is something to answer; a language model begins from nothing, too."""
+        """Whether there is an input; a language model also generates from an empty one."""
         if takes_files(task):
             return bool(self.file)
         return self.text is not None and bool(self.text.strip() or not task.needs_input)
 
     @classmethod
     def of(cls, address: str, groups: Sequence[str]) -> tuple[Self, list[str]]:
-        """Reads an address.
+        """Parses a URL.
 
         Args:
             address: of the page, with the query.
             groups: the titles of the groups.
 
         Returns:
-            The question, with 0 in place of numbers that cannot be, and what is wrong with these.
+            The request, with 0 for invalid numbers, and the error messages for those.
         """
         pairs = parse_qsl(urlsplit(address).query, keep_blank_values=True)
         given = dict(pairs)
@@ -106,7 +106,7 @@ class Question:
                 value = float(given.get(name) or 0)
             except ValueError:
                 value = math.nan
-            if 0 <= value <= most and (value.is_integer() or not whole):  # not nan
+            if 0 <= value <= most and (value.is_integer() or not whole):  # not NaN
                 return value
             mistakes.append(f"{name}={given[name]}: expected {expected}")
             return 0.0
@@ -115,11 +115,11 @@ class Question:
         group = int(number("group", len(groups) - 1, titles, whole=True))
         temperature = number("temperature", HOTTEST, f"a number from 0 to {HOTTEST}", whole=False)
         seed = int(number("seed", LAST_SEED, f"a whole number from 0 to {LAST_SEED}", whole=True))
-        texts = [value.replace("\r\n", "\n") for name, value in pairs if name == "text"]  # as forms write line ends
+        texts = [value.replace("\r\n", "\n") for name, value in pairs if name == "text"]  # as browsers submit line ends
         question = cls(
             group,
             texts[-1] if texts else None,
-            given.get("pair", "").replace("\r\n", "\n"),
+            given.get("text_pair", "").replace("\r\n", "\n"),
             Sampling(temperature, seed=seed),
             tuple(texts[:-1]),
             given.get("file", ""),
@@ -129,21 +129,21 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One model, with what it answers.
+    """One model with its answer.
 
     Attributes:
         run: of the model.
-        error: why it cannot answer; empty: it can, or nothing is asked.
-        answer: None: there is none; of an image its address.
-        is_image: whether the answer is one.
-        probabilities: of the likeliest classes.
-        num_read: tokens of a text that is longer; 0: all of it was read.
-        num_drawable: the most tokens for which attention is drawn, where it is not; 0: it is.
-        attention: figures of where the model list_maps.
-        talk: a conversation, of which the answer is the last message.
+        error: why it cannot answer; otherwise empty.
+        answer: None without one; for an image, its URL.
+        is_image: whether the answer is an image.
+        probabilities: of the most likely classes.
+        num_read: tokens read, if the text was truncated; otherwise 0.
+        num_drawable: the most tokens for which attention is drawn, if the text exceeds that; otherwise 0.
+        attention: the attention charts.
+        talk: a conversation whose last message is the answer.
     """
 
-    run: Run
+    run: RecordedRun
     error: str = ""
     answer: str | None = None
     is_image: bool = False
@@ -156,13 +156,13 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation, in which a model is asked for the next answer.
+    """A conversation in which a model generates the next reply.
 
     Attributes:
         number: of the group of models.
         model: of the model in the group.
         messages: so far.
-        sampling: of the answer.
+        sampling: of the reply.
     """
 
     number: int
@@ -172,10 +172,10 @@ class Talk:
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """What the page sends.
+        """Parses a request of the page.
 
         Raises:
-            ValueError: something else was sent.
+            ValueError: the content is invalid.
         """
         try:
             sent = json.loads(content)
@@ -187,67 +187,53 @@ class Talk:
 
 
 class Playground:
-    """The models side by side; those of one task on the same data answer the same text.
+    """The models side by side; models of one task on the same data get the same input.
 
     Args:
         runs: finished runs, sorted by task and data.
         folder: that their directories are relative to.
 
     Attributes:
-        files: the sounds and images that were sent last, by their addresses.
+        files: the most recent uploads, by URL.
     """
 
-    def __init__(self, runs: Sequence[Run], folder: Path) -> None:
-        self.groups: dict[tuple[str, str], list[Run]] = {}
+    def __init__(self, runs: Sequence[RecordedRun], folder: Path) -> None:
+        self.groups: dict[tuple[str, str], list[RecordedRun]] = {}
         for run in runs:
             self.groups.setdefault((run.task, run.data), []).append(run)
-        self.titles = [f"{found[0].task_facts.title} · {data}" for (_, data), found in self.groups.items()]
-        self.model = cache(lambda directory: load(folder / directory).task)  # read when it is first asked
-        self.files: dict[str, Sound | bytes] = {}
+        self.titles = [f"{found[0].task_info.title} · {data}" for (_, data), found in self.groups.items()]
+        self.model = cache(lambda directory: load(folder / directory).task)  # loaded at its first request
+        self.files: dict[str, Audio | bytes] = {}
         self._replies: dict[tuple[str, tuple[Message, ...], Sampling], str] = {}
         self._one_at_a_time = threading.Lock()
 
-    def keep_sound(self, content: bytes) -> str:
-        """Keeps a sound that was sent.
-
-        Args:
-            content: of a file of sound.
-
-        Returns:
-            its address.
-        """
+    def keep_audio(self, content: bytes) -> str:
+        """Stores an uploaded audio file and returns its URL."""
         reader = AudioReader()
         sound = reader.read(Path("the sound"), content)
         reader.report_changes("the playground")
         return self._keep_file(content, sound)
 
     def keep_image(self, content: bytes) -> str:
-        """Keeps an image that was sent; each model makes it fit.
-
-        Args:
-            content: of a file of an image.
-
-        Returns:
-            its address.
-        """
+        """Stores an uploaded image file and returns its URL; each model resizes it."""
         read_image(Path("the image"), content, channels=3)
         return self._keep_file(content, content)
 
-    def _keep_file(self, content: bytes, read: Sound | bytes) -> str:
+    def _keep_file(self, content: bytes, read: Audio | bytes) -> str:
         address = hashlib.sha256(content).hexdigest()[:32]
         _keep(self.files, address, read)
         return address
 
     def reply(self, talk: Talk, say: Callable[[str], None]) -> str:
-        """The next answer in a conversation; the page, which is asked for it again, has it at once.
+        """The next reply in a conversation, stored for the page that requests it again.
 
         Args:
-            talk: what was said.
-            say: is given each new part.
+            talk: the conversation.
+            say: is called with each new part.
 
         Raises:
-            ConfigError: no such model, or one that cannot answer.
-            ValueError: a conversation that no model could go on with.
+            ConfigError: unknown model, or one that cannot reply.
+            ValueError: an invalid conversation.
         """
         runs = list(self.groups.values())
         if not (0 <= talk.number < len(runs) and 0 <= talk.model < len(runs[talk.number])):
@@ -261,7 +247,7 @@ class Playground:
 
     def _reply(
         self,
-        run: Run,
+        run: RecordedRun,
         task: Chat,
         messages: tuple[Message, ...],
         sampling: Sampling,
@@ -273,16 +259,12 @@ class Playground:
         else:
             task.sampling = sampling
             with time_limit(RENDER_SECONDS):
-                task.check_asked(messages)
+                task.check_input(messages)
                 _keep(self._replies, key, task.reply(messages, say))
         return self._replies[key]
 
     def page(self, address: str) -> tuple[HTTPStatus, str]:
-        """The page at an address, and whether the question could be answered.
-
-        Args:
-            address: with the question as its query.
-        """
+        """The HTTP status and the page at a URL, whose query is the request."""
         with self._one_at_a_time:
             question, mistakes = Question.of(address, self.titles)
             runs = list(self.groups.values())[question.number]
@@ -319,27 +301,27 @@ class Playground:
             status = HTTPStatus.BAD_REQUEST if is_refused else HTTPStatus.OK
             return status, render_template("playground.html", context)
 
-    def _answer(self, run: Run, task: Task, question: Question) -> Card:
-        """What one model says, and where it looks.
+    def _answer(self, run: RecordedRun, task: Task, question: Question) -> Card:
+        """The prediction of one model, and its attention.
 
         Raises:
-            ConfigError: a text that the model cannot read.
+            ConfigError: the model cannot read the text.
         """
         asked: Any = question.text or ""
         num_read, talk = 0, list[Message]()
         if takes_files(task):
             file = self.files.get(question.file)
-            if file is None or isinstance(file, Sound) != (task.audio is not None):
+            if file is None or isinstance(file, Audio) != (task.audio is not None):
                 raise ConfigError("the file is not here any more: send it again")
-            return _listen(run, task, file) if isinstance(file, Sound) else _look(run, task, file, question)
+            return _listen(run, task, file) if isinstance(file, Audio) else _look(run, task, file, question)
         if isinstance(task, Chat):
             for text in (*question.earlier, asked):
                 talk.append(Message("user", text))
                 talk.append(Message(ANSWERING, self._reply(run, task, tuple(talk), question.sampling)))
             asked = talk[:-1]
         else:
-            asked = (asked, question.pair) if task.reads_pairs else asked
-            num_read = task.max_length if check_lengths(task, [asked], "the text") else 0
+            asked = (asked, question.text_pair) if task.reads_pairs else asked
+            num_read = task.max_length if check_input_lengths(task, [asked], "the text") else 0
         if isinstance(task, GenerativeTask):
             task.sampling = question.sampling
         with time_limit(RENDER_SECONDS):
@@ -360,7 +342,7 @@ class Playground:
         )
 
     def _show_picture(self, question: Question) -> str:
-        """The address of the image that was sent, as a page shows it; empty: there is none."""
+        """URL of the uploaded image for the page; empty without one."""
         file = self.files.get(question.file)
         if not isinstance(file, bytes):
             return ""
@@ -368,8 +350,8 @@ class Playground:
         step = -(-max(image.shape) // MOST_SHOWN)
         return as_address(Image.of(np.asarray(image)[:, ::step, ::step]))
 
-    def _describe_form(self, question: Question, runs: Sequence[Run], task: Task) -> dict[str, object]:
-        """What the models can be asked, and some examples, by the addresses that ask them."""
+    def _describe_form(self, question: Question, runs: Sequence[RecordedRun], task: Task) -> dict[str, object]:
+        """The inputs of the form, and links to some examples."""
         writes = isinstance(task, GenerativeTask) and task.architecture != "encoder_only"
         sampling = {"temperature": f"{question.sampling.temperature:g}", "seed": question.sampling.seed}
         asked = {"group": question.number, **(sampling if writes else {})}
@@ -398,7 +380,7 @@ class Playground:
         }
 
     def _link_groups(self, question: Question) -> list[str]:
-        """The addresses of the groups, where there are several; they take the text along."""
+        """URLs of the groups, with the current text, if there are several."""
         is_single = question.text is not None and not question.earlier
         asked = {"text": question.text} if is_single else {}
         several = range(len(self.groups)) if len(self.groups) > 1 else ()
@@ -406,15 +388,15 @@ class Playground:
 
 
 def takes_files(task: Task) -> bool:
-    """Whether it is asked by a sound or an image, and not by a text."""
+    """Whether its input is audio or an image instead of text."""
     return task.audio is not None or task.image_shape is not None
 
 
-def _listen(run: Run, task: Task, sound: Sound) -> Card:
-    """What one model makes of a sound."""
+def _listen(run: RecordedRun, task: Task, sound: Audio) -> Card:
+    """The card of one model for an audio clip."""
     assert task.audio is not None
     embedding, longest = task.audio.embedding, task.audio.max_positions
-    frames = torch.from_numpy(task.audio.features(Example("the sound", sound=sound)))
+    frames = torch.from_numpy(task.audio.features(Example("the sound", audio=sound)))
     length = embedding.count(len(frames))
     if length > longest and not task.truncates:
         raise ConfigError(f"a sound of {length} positions; the network reads at most {longest}")
@@ -430,17 +412,13 @@ def _listen(run: Run, task: Task, sound: Sound) -> Card:
     )
 
 
-def _choices(run: Run, task: ImageTextMatching) -> list[str]:
-    """The texts that a model chooses from where nobody names others."""
+def _choices(run: RecordedRun, task: ImageTextMatching) -> list[str]:
+    """The candidate texts of a model, if the user gives none."""
     return [*task.labels] or [*dict.fromkeys(sample["reference"] for sample in run.samples)]
 
 
-def _look(run: Run, task: Task, content: bytes, question: Question) -> Card:
-    """What one model makes of an image.
-
-    Args:
-        content: of its file.
-    """
+def _look(run: RecordedRun, task: Task, content: bytes, question: Question) -> Card:
+    """The card of one model for an image, from the content of its file."""
     assert task.image_shape is not None
     channels, height, width = task.image_shape
     image, _ = read_image(Path("the image"), content, channels=channels, size=(height, width))
@@ -457,18 +435,18 @@ def _look(run: Run, task: Task, content: bytes, question: Question) -> Card:
         run,
         answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
-        attention=draw_image(image, sees, maps, task.network.heads[-1].pool, ARCHITECTURES[run.architecture].word),
+        attention=draw_image(image, sees, maps, task.network.heads[-1].pooling, ARCHITECTURES[run.architecture].word),
     )
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    """Adds a value in place of the oldest."""
+    """Adds a value; removes the oldest one if there are too many."""
     kept[key] = value
     if len(kept) > MOST_KEPT:
         del kept[next(iter(kept))]
 
 
 def _likeliest(prediction: Prediction) -> dict[str, float]:
-    """The probabilities of the likeliest classes, where there are classes."""
+    """The probabilities of the most likely classes; empty without classes."""
     probabilities = prediction.probabilities if isinstance(prediction, ClassPrediction) else {}
     return dict(sorted(probabilities.items(), key=lambda item: -item[1])[:MOST_CLASSES])

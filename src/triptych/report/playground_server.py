@@ -1,4 +1,4 @@
-"""The server of the playground's page."""
+"""The HTTP server of the playground."""
 
 import errno
 import gzip
@@ -19,27 +19,27 @@ from urllib.parse import urlsplit
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from triptych.config import ConfigError, RunError
-from triptych.data.sound import Sound, as_wav
+from triptych.data.audio import Audio, audio_to_wav
 from triptych.report.playground import PLOTLY, Playground, Talk
 from triptych.report.read_records import find_runs
 
 LARGEST = 30_000_000
-"""Bytes of what is sent to the page: a few minutes of sound, a large image."""
+"""Largest upload in bytes: a few minutes of audio, a large image."""
 READ_SECONDS = 30
-"""Without a byte from a client, after which its connection is closed."""
+"""Seconds without a byte from a client until its connection is closed."""
 MOST_CONNECTIONS = 64
-"""At a time; browsers open a few each."""
+"""Most simultaneous connections; a browser opens a few."""
 KEPT = {"Cache-Control": "max-age=31536000, immutable"}
-"""What a browser asks for once: its address says what it is."""
+"""Lets browsers cache a response: its URL identifies the content."""
 
 
 def names_this_machine(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is right. A page of a stranger may have its own name point to this machine (DNS rebinding),
-    and read what is served here; but then the browser sends that name. An address in numbers cannot be redirected.
+    """Whether a Host header is valid. In DNS rebinding, another site's name resolves to this machine, so that its pages
+    could read ours; but the browser sends that name. IP addresses cannot be rebound.
 
     Args:
         host: the header, with or without a port.
-        names: of this machine, in small letters.
+        names: of this machine, in lower case.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -58,13 +58,7 @@ def _packed_plotly() -> bytes:
 
 
 class PlaygroundServer(ThreadingHTTPServer):
-    """A thread for each connection, since browsers open some that they may not use.
-
-    Args:
-        playground: the page.
-        host: to be listened at.
-        port: of it; 0: any that is free.
-    """
+    """One thread per connection, since browsers open some without using them. Port 0 means any free one."""
 
     def __init__(self, playground: Playground, host: str, port: int) -> None:
         try:
@@ -84,7 +78,7 @@ class PlaygroundServer(ThreadingHTTPServer):
         self.names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts the thread of a connection; with too many open, answers that and closes it."""
+        """Starts the thread of a connection. If too many are open, replies with an error and closes it."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
             return
@@ -107,7 +101,8 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """A client that is too slow or gone loses its connection. A bug is answered; its traceback is printed."""
+        """Closes the connection of a client that is too slow or gone. A bug is reported to the client; its traceback is
+        printed."""
         try:
             yield
         except (TimeoutError, ConnectionError):
@@ -134,8 +129,8 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         elif path == "/":
             status, text = playground.page(self.path)
             self._send(status, "text/html; charset=utf-8", gzip.compress(text.encode(errors="replace")))
-        elif isinstance(sound := playground.files.get(path.removeprefix("/sound/")), Sound):
-            self._send(HTTPStatus.OK, "audio/wav", gzip.compress(as_wav(sound)), is_kept=True)
+        elif isinstance(audio := playground.files.get(path.removeprefix("/audio/")), Audio):
+            self._send(HTTPStatus.OK, "audio/wav", gzip.compress(audio_to_wav(audio)), is_kept=True)
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
@@ -143,11 +138,11 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _post(self) -> None:
-        """A sound or an image, whose address is the answer; or a conversation, whose next message is."""
+        """Handles an upload, whose URL is the response, or a conversation, whose response is the next message."""
         if not self._is_asked_here():
             return
         size = self.headers.get("Content-Length", "")
-        keep = {"/sound": self.server.playground.keep_sound, "/image": self.server.playground.keep_image}
+        keep = {"/audio": self.server.playground.keep_audio, "/image": self.server.playground.keep_image}
         if self.path not in (*keep, "/reply"):
             self.send_error(HTTPStatus.NOT_FOUND)
         elif not size.isdecimal() or int(size) > LARGEST:
@@ -163,7 +158,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
                 self._tell(HTTPStatus.BAD_REQUEST, str(error))
 
     def _reply(self, talk: Talk) -> None:
-        """Sends the answer as it is written; the end of the connection ends it."""
+        """Streams the reply; closing the connection ends it."""
         has_begun = False
 
         def say(part: str) -> None:
@@ -184,12 +179,12 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         self._send(status, "text/plain; charset=utf-8", gzip.compress(text.encode(errors="replace")))
 
     def _is_asked_here(self) -> bool:
-        """Whether the browser has the address of this machine, and asks for a page of ours."""
+        """Whether the request names this machine as its host and comes from one of our pages."""
         asked, origin, names = self.headers.get("Host"), self.headers.get("Origin"), self.server.names
-        if asked is not None and not names_this_machine(asked, names):  # a browser always says it
+        if asked is not None and not names_this_machine(asked, names):  # browsers always send it
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}")
             return False
-        if origin is not None and urlsplit(origin).netloc != asked:  # a page of a stranger sends something
+        if origin is not None and urlsplit(origin).netloc != asked:  # a page of another site sent it
             self.send_error(HTTPStatus.FORBIDDEN)
             return False
         return True
@@ -199,7 +194,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         is_read_packed = "gzip" in self.headers.get("Accept-Encoding", "")
         content = packed if is_read_packed else gzip.decompress(packed)
         encoding = {"Content-Encoding": "gzip"} if is_read_packed else {}
-        with suppress(ConnectionError):  # whoever asked has left
+        with suppress(ConnectionError):  # the client has left
             self.send_response(status)
             for name, value in {**headers, **encoding, "Content-Length": str(len(content))}.items():
                 self.send_header(name, value)
@@ -208,17 +203,11 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
                 self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """What is typed stays in the browser."""
+        """Logs nothing: inputs stay private."""
 
 
 def serve(directories: Sequence[Path], host: str, port: int) -> None:
-    """Serves the page until Ctrl-C.
-
-    Args:
-        directories: run directories, or parents of them.
-        host: to be listened at.
-        port: of it; 0: any that is free.
-    """
+    """Serves the page of the runs at or below some directories until Ctrl-C. Port 0 means any free one."""
     folder = Path()
     found = find_runs(directories, folder)
     for damage in found.damaged:

@@ -1,4 +1,4 @@
-"""Reading run directories: the record, and the files beside it."""
+"""Reads run directories: the record, and the files next to it."""
 
 import csv
 import json
@@ -21,11 +21,11 @@ from triptych.storage.run_directory import PRUNED, RECORD, STARTED, RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One logged metric against the number of updates, or what was spent by then.
+    """One logged metric against optimizer steps, or against another cost.
 
     Attributes:
-        steps: the updates (or tokens, operations, seconds), ascending.
-        values: the logged values, not necessarily finite.
+        steps: the steps (or tokens, FLOPs, seconds), ascending.
+        values: the logged values, possibly non-finite.
     """
 
     steps: tuple[float, ...]
@@ -33,39 +33,32 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(RunRecord):
-    """One finished run: its record, and what else stands in its directory.
+class RecordedRun(RunRecord):
+    """One finished run: its record, and the other files of its directory.
 
     Attributes:
-        summary: ``summary.json`` as it is (a number that is not finite became ``None``, as JSON has none).
+        summary: content of ``summary.json`` (non-finite numbers are ``None``, since JSON has none).
         directory: the run directory, relative to the folder of the report.
         curves: the columns of ``metrics.csv``; empty without that file.
-        settings: what its ``config.yaml`` says, by dotted keys, but for the seed and what changes nothing of the
-            weights; empty without that file.
-        answers: the rows of ``answers.jsonl``, one for each test example; empty without that file.
+        settings: ``config.yaml`` by dotted keys, without the seed and settings that do not affect the weights; empty
+            without that file.
+        predictions: the rows of ``predictions.jsonl``, one per test example; empty without that file.
         attention: the samples of ``attention.json``; empty without that file.
-        arm: of a study, what the run belongs to; empty outside of one.
+        variant: of a study, that the run belongs to; empty outside of one.
     """
 
     summary: Mapping[str, Any]
     directory: str
     curves: Mapping[str, Curve]
     settings: Mapping[str, object]
-    answers: Sequence[Mapping[str, Any]]
+    predictions: Sequence[Mapping[str, Any]]
     attention: Sequence[Mapping[str, Any]]
-    arm: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PrunedRun:
-    """A trial of a search that was stopped as hopeless.
-
-    Attributes:
-        task: as of a run.
-        data: likewise.
-        architecture: likewise.
-        settings: likewise.
-    """
+    """A pruned trial of a search; its fields are those of a run."""
 
     task: str
     data: str
@@ -75,35 +68,32 @@ class PrunedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunSet:
-    """What was found below the directories given.
+    """The runs found below some directories.
 
     Attributes:
         runs: the finished runs, by task, data, architecture, experiment and seed.
-        unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
-            relative to the report; with the reason, where one failed and said it.
-        damaged: of each run that could not be read, which file is damaged, and how.
-        untested: runs that have finished without a test, in the same order: trials of a search.
-        pruned: those of its trials that were stopped.
+        unfinished: directories of runs without ``summary.json``, relative to the report; with the error if one failed
+            and recorded it.
+        damaged: the damaged file, and the error, of each run that could not be read.
+        untested: finished runs without a test, in the same order: trials of a search.
+        pruned: pruned trials.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     unfinished: tuple[str, ...]
     damaged: tuple[str, ...]
-    untested: tuple[Run, ...]
+    untested: tuple[RecordedRun, ...]
     pruned: tuple[PrunedRun, ...]
 
     @property
     def num_untested(self) -> int:
-        """Runs that trials of a search have left, and that were not tested."""
+        """Number of untested or pruned runs of searches."""
         return len(self.untested) + len(self.pruned)
 
 
 def read_curves(path: Path) -> dict[str, Curve]:
-    """Read a ``metrics.csv``. Of two rows for one update (a resumed run) the later one counts.
-
-    Returns:
-        each metric's logged values; blank cells are left out.
-    """
+    """Reads a ``metrics.csv``: each metric's logged values. Blank cells are left out. If a step has two rows (a resumed
+    run), the later one counts."""
     points: dict[str, dict[int, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, restkey="cells after the last column", restval="")
@@ -126,11 +116,11 @@ def read_curves(path: Path) -> dict[str, Curve]:
 
 
 def read_settings(path: Path) -> dict[str, object]:
-    """Read a ``config.yaml``: what makes runs differ in more than their seed.
+    """Reads a ``config.yaml``: the settings that may distinguish runs, except for the seed.
 
     Returns:
-        values by dotted keys; lists as texts, parts as they are chosen (block.position: rotary, optimizer: adamw),
-        or by their class.
+        values by dotted keys; lists as texts; parts by their choice (block.position: rotary, optimizer: adamw) or
+            class.
     """
     try:
         config = OmegaConf.to_container(OmegaConf.load(path))
@@ -148,12 +138,8 @@ def read_settings(path: Path) -> dict[str, object]:
     }
 
 
-def read_answers(path: Path) -> list[dict[str, Any]]:
-    """Read an ``answers.jsonl``.
-
-    Returns:
-        its rows.
-    """
+def read_predictions(path: Path) -> list[dict[str, Any]]:
+    """Reads the rows of a ``predictions.jsonl``."""
     rows = []
     with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, start=1):
@@ -168,11 +154,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
 
 
 def read_attention(path: Path) -> list[dict[str, Any]]:
-    """Read an ``attention.json``.
-
-    Returns:
-        its samples.
-    """
+    """Reads the samples of an ``attention.json``."""
     try:
         samples: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["samples"]
         for sample in samples:
@@ -185,7 +167,7 @@ def read_attention(path: Path) -> list[dict[str, Any]]:
 def _check_attention(sample: dict[str, Any]) -> None:
     for kind in ("encoder", "decoder", "cross"):
         if (found := sample[kind]) is not None:
-            weights = np.array(found["thousandths"])
+            weights = np.array(found["weights_x1000"])
             if weights.shape[2:] != (len(found["queries"]), len(found["keys"])):
                 raise ValueError(f"{kind} has weights of shape {weights.shape}")
             if not 0 <= len(found["written"]) <= len(found["queries"]) <= found["num_tokens"]:
@@ -194,38 +176,31 @@ def _check_attention(sample: dict[str, Any]) -> None:
         raise ValueError("input is no text")
 
 
-def read_run(directory: Path, relative_to: Path) -> Run:
-    """Read one run directory.
+def read_run(directory: Path, relative_to: Path) -> RecordedRun:
+    """Reads one run directory.
 
     Args:
         directory: the run directory, with ``summary.json`` and usually ``metrics.csv``.
-        relative_to: the folder that ``Run.directory`` is relative to.
-
-    Returns:
-        the run.
+        relative_to: the folder that ``RecordedRun.directory`` is relative to.
 
     Raises:
-        ValueError: as ``read_summary``, ``read_curves``, ``read_settings``, ``read_answers`` and ``read_attention``.
+        ValueError: a file is invalid.
     """
     run = RunDirectory(directory)
     summary = read_summary(run.record)
-    return Run(
+    return RecordedRun(
         **fields_of(summary),
         summary=summary,
         directory=_relative(directory, relative_to),
         curves=read_curves(run.metrics) if run.metrics.is_file() else {},
         settings=read_settings(run.config) if run.config.is_file() else {},
-        answers=read_answers(run.predictions) if run.predictions.is_file() else (),
+        predictions=read_predictions(run.predictions) if run.predictions.is_file() else (),
         attention=read_attention(run.attention) if run.attention.is_file() else (),
     )
 
 
 def read_pruned(directory: Path) -> PrunedRun:
-    """Read a run directory with a ``pruned.json``.
-
-    Returns:
-        what it was.
-    """
+    """Reads a run directory with a ``pruned.json``."""
     path, config = RunDirectory(directory).pruned, RunDirectory(directory).config
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -236,17 +211,14 @@ def read_pruned(directory: Path) -> PrunedRun:
 
 
 def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
-    """Read every run at or below the directories.
+    """Reads all runs at or below the directories.
 
     Args:
         directories: run directories, or parents of them at any depth.
-        relative_to: the folder that the directories in the answer are relative to.
-
-    Returns:
-        the finished runs, and those that are left out.
+        relative_to: the folder that the directories in the result are relative to.
 
     Raises:
-        ValueError: no run at or below one of the directories, or no finished run at all that can be read.
+        ValueError: no run at or below one of the directories, or no finished run that can be read.
     """
     finished: set[Path] = set()
     started: set[Path] = set()
@@ -266,12 +238,12 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     if not finished:
         names = ", ".join(map(str, directories))
         raise ValueError(f"{names}: no finished run found, expected {RECORD} ({len(unfinished)} unfinished)")
-    readable: list[Run] = []
+    readable: list[RecordedRun] = []
     damaged: list[str] = []
     for path in sorted(finished):
         try:
             readable.append(read_run(path, relative_to))
-        except ValueError as error:  # the others can be compared
+        except ValueError as error:  # the others can still be compared
             damaged.append(str(error).replace(str(path), _relative(path, relative_to)))
     if not readable:
         raise ValueError(damaged[0])
@@ -279,7 +251,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     runs = sorted(
         readable,
         key=lambda run: (
-            run.task_facts.title, run.data, order(run.architecture), run.experiment, run.seed, run.directory,
+            run.task_info.title, run.data, order(run.architecture), run.experiment, run.seed, run.directory,
         ),
     )  # fmt: skip
     return RunSet(

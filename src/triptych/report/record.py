@@ -1,4 +1,4 @@
-"""The record of a run, ``summary.json``: the dataclass that is written, checked and read."""
+"""The record of a run, ``summary.json``: a dataclass with validation."""
 
 import json
 import math
@@ -10,21 +10,23 @@ from typing import Any, Literal, get_type_hints
 from triptych.config import ARCHITECTURES, ConfigError, check_type, describe_type
 from triptych.data.images import PNG_ADDRESS
 from triptych.data.overlap import Overlap
-from triptych.tasks.scores import TaskFacts
+from triptych.storage.run_directory import FORMAT, check_format
+from triptych.tasks.metric_specs import TaskInfo
 
 PICTURES = ("image", "output_image", "reference_image")
-"""What of a sample may be there as a picture."""
+"""Keys of a sample that may hold a picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The keys of ``summary.json``, in its order; docs/run_directory.md says what they mean. A record of an earlier
-    version may lack those that have a default.
+    """The keys of ``summary.json``, in its order, as documented in docs/run_directory.md. Records of earlier versions
+    may lack the keys that have a default.
 
     Attributes:
-        metrics: NaN where the run has no finite value.
+        metrics: NaN for non-finite values.
     """
 
+    format: int = FORMAT
     experiment: str
     architecture: str
     task: str
@@ -42,25 +44,25 @@ class RunRecord:
     train_flops_of: tuple[str, ...] = ("forward", "backward")
     decoding: dict[str, int] | None = None
     train_tokens: int
-    real_tokens: float | None = None
-    tokens_per_update: float
-    updates: int
-    skipped_updates: int | None = None
+    non_padding_fraction: float | None = None
+    tokens_per_step: float
+    steps: int
+    skipped_steps: int | None = None
     wall_time_s: float
-    tokens_per_s: float
+    tokens_per_second: float
     peak_memory_bytes: int | None = None
     metrics: dict[str, float]
     optimum: dict[str, float]
-    task_facts: TaskFacts
+    task_info: TaskInfo
     signatures: dict[str, str] | None = None
     confusion_matrix: dict[str, Any] | None = None
     too_long: dict[str, str | int]
     packed: bool | None = None
     eval_windows: dict[str, int] | None = None
-    training_range: dict[str, list[int]] | None = None
+    train_difficulty_range: dict[str, list[int]] | None = None
     tested_weights: Literal["last", "best"]
     samples: list[dict[str, str]]
-    answer_time_s: float | None = None
+    prediction_latency_s: float | None = None
     weights_sha256: str
     overlap: Overlap | None = None
     data_sha256: str
@@ -73,17 +75,14 @@ class RunRecord:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Reads and checks one ``summary.json``; NaN and infinities become ``None``.
-
-    Returns:
-        its content, with any further keys it has.
-    """
+    """Reads and checks a ``summary.json``, with any additional keys; NaN and infinities become ``None``."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except ValueError as error:
         raise ValueError(f"{path}: damaged, expected JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    check_format(content, path)
     hints = get_type_hints(RunRecord)
     for field in fields(RunRecord):
         key, expected = field.name, _EXPECTED.get(field.name, describe_type(hints[field.name]))
@@ -96,10 +95,10 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a ``RunRecord``, from what ``read_summary`` returned."""
+    """The fields of a ``RunRecord``, from the result of ``read_summary``."""
     found = {field.name: content[field.name] for field in fields(RunRecord) if field.name in content}
     found["metrics"] = {key: math.nan if value is None else value for key, value in content["metrics"].items()}
-    found["task_facts"] = TaskFacts.from_plain(content["task_facts"])
+    found["task_info"] = TaskInfo.from_dict(content["task_info"])
     if "train_flops_of" in content:
         found["train_flops_of"] = tuple(content["train_flops_of"])
     return found
@@ -107,15 +106,15 @@ def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 _EXPECTED = {
     "architecture": f"one of {', '.join(ARCHITECTURES)}",
-    "task_facts": "what summary.json says of a task",
+    "task_info": "what summary.json says of a task",
     "metrics": "an object of numbers",
     "samples": "a list of objects with the texts input, output and reference",
 }
-"""What is expected of a key, where its type says too little."""
+"""The expected content of a key whose type does not describe it."""
 
 
 def _is_valid(key: str, value: Any, hint: Any) -> bool:
-    if key == "task_facts":
+    if key == "task_info":
         return _is_task_facts(value)
     try:
         check_type(key, value, dict[str, float | None] if key == "metrics" else hint)
@@ -128,7 +127,7 @@ def _is_valid(key: str, value: Any, hint: Any) -> bool:
 
 def _is_task_facts(value: Any) -> bool:
     try:
-        return bool(TaskFacts.from_plain(value).scores)
+        return bool(TaskInfo.from_dict(value).comparison_metrics)
     except (TypeError, KeyError):
         return False
 

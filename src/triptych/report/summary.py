@@ -1,4 +1,4 @@
-"""The record of a run, summary.json."""
+"""Builds the record of a run, summary.json."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from triptych.data import CorpusFacts, DataModule, Example, LongText, Windows
+from triptych.data import CorpusInfo, DataModule, Example, LongText, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
 from triptych.models.flops import (
@@ -19,16 +19,15 @@ from triptych.models.flops import (
 )
 from triptych.nn import Network
 from triptych.nn.network import weights_sha256
-from triptych.planning.build_run import Run
+from triptych.planning.build_run import TrainingRun
 from triptych.report.record import RunRecord
 from triptych.training import TrainingModule
-from triptych.training.callbacks.cost_log import CostLog
+from triptych.training.callbacks.cost_tracker import CostTracker
 from triptych.training.hardware import hardware, peak_memory
 
 
-def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Command) -> RunRecord:
-    """The record of a run, but for what the network makes of the test examples; the keys are documented in
-    docs/run_directory.md.
+def make_summary(run: TrainingRun, cost_log: CostTracker, metrics: dict[str, float], command: Command) -> RunRecord:
+    """The record of a run, without the predictions for test examples. docs/run_directory.md documents the keys.
 
     Args:
         cost_log: of all ranks.
@@ -54,22 +53,22 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         train_flops_by_part=flops,
         train_flops_of=COUNTED,
         train_tokens=cost_log.tokens,
-        real_tokens=cost_log.real_tokens,
-        tokens_per_update=cost_log.tokens / max(trainer.global_step, 1),
-        updates=trainer.global_step,
-        skipped_updates=run.module.not_finite.skipped,
+        non_padding_fraction=cost_log.non_padding_fraction,
+        tokens_per_step=cost_log.tokens / max(trainer.global_step, 1),
+        steps=trainer.global_step,
+        skipped_steps=run.module.on_nonfinite.skipped,
         wall_time_s=cost_log.wall_time,
-        tokens_per_s=cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
+        tokens_per_second=cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
         peak_memory_bytes=peak_memory(task.device),
         metrics=metrics,
         optimum={},
-        task_facts=task.facts(task.architecture, metrics, {}),
+        task_info=task.info(task.architecture, metrics, {}),
         signatures=task.signatures,
         confusion_matrix=confusion_matrix(run.module),
         too_long={"policy": settings.encoding.too_long, **run.data.too_long},
         packed=run.data.packed,
         eval_windows=eval_windows(run.data),
-        training_range=training_range(run.plan.data.splits.train),
+        train_difficulty_range=train_difficulty_range(run.plan.data.splits.train),
         tested_weights=settings.test_weights,
         samples=[],
         weights_sha256=weights_sha256(task.network),
@@ -77,21 +76,21 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         data_sha256=task.corpus.sha256,
         tokenizer_sha256=task.tokenizer.sha256,
         git_commit=git_commit(),
-        versions=versions(task.corpus),
+        versions=library_versions(task.corpus),
         hardware=hardware(task.device),
         precision=trainer.precision,
         command=str(command),
     )
 
 
-def versions(corpus: CorpusFacts) -> dict[str, str]:
-    """Those of the packages that a run depends on, and of its data, where they have one."""
+def library_versions(corpus: CorpusInfo) -> dict[str, str]:
+    """Versions of the packages that a run depends on, and of its data if they have one."""
     packages = {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")}
     return packages | ({"data": corpus.version} if corpus.version else {})
 
 
-def labels(run: Run, command: Command) -> dict[str, str]:
-    """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
+def labels(run: TrainingRun, command: Command) -> dict[str, str]:
+    """Labels of a run for dashboards. A job of a sweep is identified by the name of its directory."""
     found = {
         "experiment": command.experiment,
         "architecture": run.task.architecture,
@@ -105,40 +104,40 @@ def labels(run: Run, command: Command) -> dict[str, str]:
     return found
 
 
-def decoding_cost(network: Network, cost_log: CostLog) -> dict[str, int] | None:
-    """The operations of one more token of a model that writes text, where as many tokens stand before it as in the mean
-    of the training batches; None: it writes none."""
-    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pool != "none" or not cost_log.shapes:
+def decoding_cost(network: Network, cost_log: CostTracker) -> dict[str, int] | None:
+    """The FLOPs per generated token of a generative model, after as many tokens as the mean of the training batches;
+    None for other models."""
+    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pooling != "none" or not cost_log.shapes:
         return None
     length, source = cost_log.mean_lengths
     return {"flops": decoding_flops(network, length, source), "length": length, "source": source}
 
 
 def eval_windows(data: DataModule) -> dict[str, int] | None:
-    """How long texts are evaluated: tokens of a window, tokens from one to the next, and how many there are."""
+    """The evaluation of long texts: tokens of a window, tokens from one window to the next, and number of windows."""
     if not (isinstance(data.validation, Windows) and isinstance(data.test, Windows)):
         return None
     counts = {"validation": len(data.validation.sizes), "test": len(data.test.sizes)}
     return {"length": data.test.length, "stride": data.test.stride, **counts}
 
 
-def training_range(examples: Sequence[Example] | LongText) -> dict[str, list[int]]:
-    """Of each measure of the difficulty the least and the most in training; empty where the corpus states none."""
+def train_difficulty_range(examples: Sequence[Example] | LongText) -> dict[str, list[int]]:
+    """The training range of each measure of difficulty; empty if the corpus has none."""
     known = [] if isinstance(examples, LongText) else [x.difficulty for x in examples if x.difficulty is not None]
     return {name: [limit(of_one[name] for of_one in known) for limit in (min, max)] for name in (known or [{}])[0]}
 
 
 def confusion_matrix(module: TrainingModule) -> dict[str, Any] | None:
-    """Of the test split: a row for each true class, a column for each predicted one."""
+    """The confusion matrix of the test split: a row per true class, a column per predicted one."""
     counts = module.matrix_metrics.get("test/confusion_matrix")
     return None if counts is None else {"labels": list(module.task.labels), "counts": counts}
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout that this package runs from; None outside of one."""
+    """The commit of the checkout that this package runs from; None if it is installed otherwise."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
-        # an installed copy may stand inside of another project's checkout
+        # an installed copy may be inside another project's checkout
         subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
         return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""What a run leaves when it ends: weights and metrics first, then everything that can be made of them."""
+"""Writes the files at the end of a run: weights and metrics first, then everything derived from them."""
 
 import json
 import logging
@@ -16,11 +16,17 @@ from triptych.config import RunError
 from triptych.data import read_optimum
 from triptych.launch.command import Command
 from triptych.launch.signals import Interruption
-from triptych.planning.build_run import Run
+from triptych.planning.build_run import TrainingRun
 from triptych.planning.matching import RECORDED
 from triptych.report.console import show_confusion, signature
-from triptych.report.samples import answer_time, attention, gather_test_predictions, samples, write_answers
-from triptych.report.summary import decoding_cost, summary
+from triptych.report.samples import (
+    attention_record,
+    gather_test_predictions,
+    prediction_latency,
+    samples,
+    write_predictions,
+)
+from triptych.report.summary import decoding_cost, make_summary
 from triptych.storage.atomic import replacing, write_text
 from triptych.storage.run_directory import RunDirectory
 from triptych.training import FSDP, WandbLogger
@@ -28,30 +34,30 @@ from triptych.training import FSDP, WandbLogger
 log = logging.getLogger("triptych")
 
 
-def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, tests: bool) -> dict[str, Any]:
-    """Writes weights.safetensors, summary.json, attention.json and answers.jsonl, and prints the metrics. All ranks
-    take part.
+def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Command, *, tests: bool) -> dict[str, Any]:
+    """Writes weights.safetensors, summary.json, attention.json and predictions.jsonl, and prints the metrics. All ranks
+    must call it.
 
     Args:
-        tests: whether the weights were tested; if not, nothing is made of the test examples.
+        tests: whether the weights were tested; if not, no test examples are predicted.
 
     Returns:
-        What summary.json has; nothing on other ranks than 0.
+        The content of summary.json on rank 0; empty on other ranks.
     """
     task, plan = run.task, run.plan
     gather_weights(run)
     cost_log, tested = run.cost_log.of_all_ranks(), gather_test_predictions(run.module)
     if run.rank:
-        return {}  # rank 0 writes the record
-    # Lightning has moved it to the CPU, and the record is of the device
+        return {}
+    # Lightning has moved it to the CPU, and the record is for the device
     run.module.to(run.trainer.strategy.root_device)
-    if skipped := run.module.not_finite.skipped:
+    if skipped := run.module.on_nonfinite.skipped:
         log.warning("%s of %s updates were left out: not finite", skipped, run.trainer.global_step)
     files = RunDirectory(run.run_dir)
     with replacing(files.weights) as temporary:
         save_model(task.network, str(temporary))
-        shutil.copymode(files.config, temporary)  # safetensors leaves it to its owner alone
-    record = summary(run, cost_log, dict(metrics), command)
+        shutil.copymode(files.config, temporary)  # safetensors restricts the file to its owner
+    record = make_summary(run, cost_log, dict(metrics), command)
     if plan.match is not None:
         match = plan.match.record(getattr(record, RECORDED[plan.match.quantity]))
         plan.match.warn_of(match)
@@ -65,28 +71,28 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
         with not_fatal("the best possible score"):
             best = read_optimum(plan.corpus, plan.plain["data"], task.name, task.architecture, splits.test)
             optimum = {f"test/{name}": value for name, value in best.items()}
-            task_facts = task.facts(task.architecture, metrics, optimum)
-            record = replace(record, optimum=optimum, task_facts=task_facts)
+            task_info = task.info(task.architecture, metrics, optimum)
+            record = replace(record, optimum=optimum, task_info=task_info)
         with not_fatal("samples"):
             record = replace(record, samples=samples(task, splits))
         with not_fatal("the time of an answer"):
-            record = replace(record, answer_time_s=answer_time(task, splits))
+            record = replace(record, prediction_latency_s=prediction_latency(task, splits))
         with not_fatal(files.attention.name):
-            looks = attention(task, splits)
+            looks = attention_record(task, splits)
             write_text(files.attention, json.dumps(looks, ensure_ascii=False, separators=(",", ":")) + "\n")
         with not_fatal(files.predictions.name):
-            write_answers(files.predictions, task, splits.test, tested)
+            write_predictions(files.predictions, task, splits.test, tested)
     content = asdict(record)
     write_text(files.record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     with not_fatal("the record in W&B"):
-        log_record(run, content, looks["samples"])
+        send_record(run, content, looks["samples"])
     with not_fatal("the figures here"):
         print_metrics(run, metrics, record.optimum)
     return content
 
 
-def gather_weights(run: Run) -> None:
-    """Under FSDP, the whole network on rank 0, whose record it is of. All ranks take part."""
+def gather_weights(run: TrainingRun) -> None:
+    """Under FSDP, gathers the whole network on rank 0, which writes the record. All ranks must call it."""
     if isinstance(run.trainer.strategy, FSDP):
         weights = run.trainer.strategy.lightning_module_state_dict()
         if run.rank == 0:
@@ -94,9 +100,9 @@ def gather_weights(run: Run) -> None:
             run.module.load_state_dict(weights)
 
 
-def log_record(run: Run, record: dict[str, Any], looks: list[Any]) -> None:
-    """Gives the record to W&B."""
-    from triptych.report.page.attention import attention_pictures  # which others need not wait for
+def send_record(run: TrainingRun, record: dict[str, Any], looks: list[Any]) -> None:
+    """Logs the record to W&B."""
+    from triptych.report.page.attention_charts import attention_pictures  # only needed here
 
     for logger in run.loggers:
         if isinstance(logger, WandbLogger):
@@ -104,8 +110,8 @@ def log_record(run: Run, record: dict[str, Any], looks: list[Any]) -> None:
             logger.log_record(record, RunDirectory(run.run_dir).checkpoints, pictures)
 
 
-def print_metrics(run: Run, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> None:
-    """Logs each metric with the best one possible, and prints how often each class was taken for each."""
+def print_metrics(run: TrainingRun, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> None:
+    """Logs each metric with the best possible value, and prints the confusion matrix."""
     for name, value in metrics.items():
         best = f" (best possible guesser: {optimum[name]:.4f})" if name in optimum else ""
         how = signature(run.task, name)
@@ -115,14 +121,14 @@ def print_metrics(run: Run, metrics: Mapping[str, float], optimum: Mapping[str, 
 
 @contextmanager
 def not_fatal(what: str) -> Iterator[None]:
-    """Lets a run end without what cannot be made of its weights: the training is done, and its record is worth more.
+    """Logs an error instead of raising it: the training is done, and its record must be kept.
 
     Args:
-        what: is left out then.
+        what: is left out after an error.
     """
     try:
         yield
-    except (RunError, Interruption):  # such as a full disk: the same command ends the run when there is room
+    except (RunError, Interruption):  # such as a full disk: rerun the same command when there is room
         raise
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

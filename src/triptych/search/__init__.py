@@ -1,5 +1,5 @@
-"""The search for good settings: Hydra's command line, Optuna's samplers, the launchers' jobs."""
+"""Hyperparameter search: Hydra's command line, Optuna's samplers, and the jobs of the launchers."""
 
-from triptych.search.sweeper import OptunaSweeper
+from triptych.search.sweeper import OptunaSearch
 
-__all__ = ["OptunaSweeper"]
+__all__ = ["OptunaSearch"]

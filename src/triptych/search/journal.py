@@ -1,4 +1,4 @@
-"""Optuna's journal, from which a record that was not written to its end is cut off."""
+"""Optuna's journal with recovery from an incomplete last record."""
 
 import json
 import logging
@@ -12,22 +12,22 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from triptych.search.trials import unwritable
 
 BEGIN = b'{"op_code":'
-"""How each record begins."""
+"""Start of each record."""
 CHUNK = 2**16
-"""Bytes that are read at a time, from the end of the file."""
+"""Bytes per read, from the end of the file."""
 
 log = logging.getLogger("triptych")
 
 
 class Journal(JournalFileBackend):
-    """A file with a record per line. A full disk, a lost node or a power failure may leave the last record torn; Optuna
-    would append behind it, and could not read the file again.
+    """A file with a record per line. A full disk, a lost node or a power failure may leave the last record incomplete.
+    Optuna would append after it, and could then not read the file.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; created if needed.
 
     Raises:
-        ValueError: the file does not end in a record, whole or torn.
+        ValueError: the file does not end in a complete or incomplete record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class Journal(JournalFileBackend):
 
 
 def is_record(line: bytes) -> bool:
-    """Whether a line of a journal is a whole record."""
+    """Whether a line of a journal is a complete record."""
     try:
         json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a search has found: a table on the terminal, and a page with pictures."""
+"""Results of a search: a table on the terminal, and a page with charts."""
 
 import json
 import shlex
@@ -22,29 +22,29 @@ from optuna.visualization import (
 from rich.console import Console
 from rich.table import Table
 
+from triptych.report.labels import metric_name
 from triptych.report.page.document import render_template
 from triptych.report.page.style import ARCHITECTURES, Figure, Switch, colour_of, dots, line, make_axis, make_layout
-from triptych.report.wording import metric_name
-from triptych.search.study import Study
+from triptych.search.optuna_study import OptunaStudy
 from triptych.storage.atomic import write_text
-from triptych.storage.cache import read_json
+from triptych.storage.cache import read_json_if_valid
 from triptych.storage.run_directory import RunDirectory
 
 DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "diamond", "cross")
 LINES = {"best": "solid", "complete": "solid", "pruned": "dot", "failed": "dash", "under way": "dashdot"}
-"""By what became of a trial."""
+"""Dash style by state of a trial."""
 HEADINGS = ("study", "trials", "best", "with")
 MIN_TRIALS = 5
-"""So many complete trials it takes to say what was decisive."""
+"""Number of complete trials needed to estimate parameter importances."""
 TO_TEST = "To test the best, once (nothing is trained again), and to compare them"
 NAMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
-def report(studies: Sequence[Study], path: Path, tests: Mapping[str, str]) -> None:
-    """Prints the best trial of each study and the commands that test them, and writes the page.
+def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str]) -> None:
+    """Prints the best trial of each study with the commands that test them, and writes the page.
 
     Args:
-        tests: of each study that has a best trial, the command that tests it.
+        tests: the test command of each study that has a best trial.
     """
     settings = studies[0].settings
     table = Table(title=f"best {settings.metric} ({settings.direction}d)", title_justify="left", show_lines=True)
@@ -76,8 +76,8 @@ def report(studies: Sequence[Study], path: Path, tests: Mapping[str, str]) -> No
         print(f"{TO_TEST}:\n{commands}")
 
 
-def summarize_study(study: Study) -> list[str]:
-    """The cells of a study: its name, its trials by what became of them, the best value and its parameters."""
+def summarize_study(study: OptunaStudy) -> list[str]:
+    """The cells of a study: its name, its trials by state, the best value and its parameters."""
     counts = Counter(NAMES.get(trial.state, "under way") for trial in study.trials)
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     best = study.best
@@ -88,42 +88,40 @@ def summarize_study(study: Study) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """A parameter, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def list_runs(trial: FrozenTrial) -> list[str]:
-    """The run directories of a finished trial, one for each seed that was begun."""
+    """The run directories of a finished trial, one per seed that was started."""
     runs: list[str] = trial.user_attrs.get("runs", [])
     return runs
 
 
-def find_architectures(study: Study) -> dict[int, str]:
-    """The architecture of each trial, by its number, as the record of its first run has it; trials without one are left
-    out."""
+def find_architectures(study: OptunaStudy) -> dict[int, str]:
+    """The architecture of each trial by number, from the record of its first run; trials without one are left out."""
     found = {}
     for trial in study.trials:
         for run in list_runs(trial)[:1]:
-            record = read_json(RunDirectory(run).record) or read_json(RunDirectory(run).pruned) or {}
+            record = read_json_if_valid(RunDirectory(run).record) or read_json_if_valid(RunDirectory(run).pruned) or {}
             if (architecture := record.get("architecture")) in ARCHITECTURES:
                 found[trial.number] = architecture
     return found
 
 
 def choose_colour(architectures: Collection[str]) -> str:
-    """The colour of an architecture, the same as on every page; another for several, and where it is not known."""
+    """The colour of an architecture; a neutral one for several, or if unknown."""
     different = set(architectures)
     return colour_of(different.pop() if len(different) == 1 else "optimum")
 
 
-def rank_trials(study: Study, folder: Path) -> list[tuple[list[str], dict[str, str]]]:
-    """The trials: the complete ones, the best first, then the others.
+def rank_trials(study: OptunaStudy, folder: Path) -> list[tuple[list[str], dict[str, str]]]:
+    """The complete trials, the best first, then the others.
 
     Args:
-        folder: of the page, from which the links lead.
+        folder: of the page, which links are relative to.
 
     Returns:
-        of each the cells of a row, and the links to its run directories.
+        per trial, the cells of a row, and the links to its run directories.
     """
     sign = 1 if study.settings.direction == "minimize" else -1
 
@@ -141,9 +139,9 @@ def rank_trials(study: Study, folder: Path) -> list[tuple[list[str], dict[str, s
     return rows
 
 
-def draw_history(studies: Sequence[Study]) -> Switch:
-    """Each trial's value, and the best so far, of all studies side by side; nothing where no trial is complete. The
-    trials of a study that searches the model have the colours of their architectures."""
+def draw_history(studies: Sequence[OptunaStudy]) -> Switch:
+    """Each trial's value and the best so far, for all studies side by side; empty without a complete trial. If a study
+    searches the model, trials have the colours of their architectures."""
     found = [study for study in studies if study.best is not None]
     if not found:
         return {}
@@ -180,7 +178,7 @@ Point = tuple[int, float]
 
 
 def split_trials(points: Sequence[Point], architectures: Mapping[int, str]) -> dict[str, list[Point]]:
-    """Points by the architecture of their trial, in the order of every page; all under an empty name, if it is one.
+    """Points by architecture of their trial, in the usual order; under an empty name if there is only one.
 
     Args:
         points: the number of each trial, and its value.
@@ -192,8 +190,8 @@ def split_trials(points: Sequence[Point], architectures: Mapping[int, str]) -> d
     return {name: own for name, own in parts.items() if own}
 
 
-def draw_curves(study: Study, metric: str, colour: str) -> Switch:
-    """The validations of each trial, until it ended or was pruned. The names above them are of what is drawn alike.
+def draw_curves(study: OptunaStudy, metric: str, colour: str) -> Switch:
+    """The validation curve of each trial, until it ended or was pruned. The legend lists the dash styles.
 
     Args:
         metric: its name.
@@ -225,11 +223,11 @@ def draw_curves(study: Study, metric: str, colour: str) -> Switch:
     if values and min(values) > 0 and max(values) > 10 * min(values):
         figure["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
     title = f"{escape(metric)} of each trial, until it ended or was pruned"
-    return apply_style(figure, title, "updates", has_legend=True)
+    return apply_style(figure, title, "steps", has_legend=True)
 
 
-def describe_study(study: Study, folder: Path) -> dict[str, object]:
-    """One study: its trials, what was decisive, which settings go with which values, and what was pruned when."""
+def describe_study(study: OptunaStudy, folder: Path) -> dict[str, object]:
+    """The content of the page for one study: trials, parameter importances, parameters against values, and pruning."""
     metric, charts = metric_name(study.settings.metric), list[Switch]()
     colour = choose_colour(find_architectures(study).values())
     content: dict[str, object] = {
@@ -255,7 +253,7 @@ def describe_study(study: Study, folder: Path) -> dict[str, object]:
 
 
 def to_data(figure: go.Figure) -> Figure:
-    """A figure of plotly as plain data, without the style that it has by itself."""
+    """A plotly figure as plain data, without its default style."""
     data: Figure = json.loads(figure.to_json())
     for name in ("template", "plot_bgcolor"):
         data["layout"].pop(name, None)
@@ -268,7 +266,7 @@ def apply_style(figure: Figure, title: str, x: str, *, has_legend: bool = False)
     Args:
         figure: as plain data.
         title: HTML.
-        x: what the horizontal axis shows, where it needs saying.
+        x: title of the horizontal axis, if needed.
         has_legend: whether the traces need their names.
     """
     layout = figure["layout"]

@@ -1,4 +1,4 @@
-"""What the command line searches, and what it lists: Hydra's overrides as Optuna's distributions."""
+"""Searched and listed values of the command line: Hydra's overrides as Optuna's distributions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import (
 )
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from triptych.config import ConfigError, nearest, refusing
+from triptych.config import ConfigError, error_prefix, nearest
 from triptych.launch.sweep import NAMING
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
@@ -24,12 +24,12 @@ Value = float | int | str
 
 @dataclass(frozen=True)
 class Space:
-    """What a command line asks for.
+    """The values that a command line asks for.
 
     Attributes:
         fixed: the overrides that all jobs share.
-        listed: of each key with several values, separated by commas, its overrides.
-        searched: the distribution of each key that is searched, in the order of the keys.
+        listed: the overrides of each key with several values, separated by commas.
+        searched: the distribution of each searched key, in the order of the keys.
     """
 
     fixed: list[str]
@@ -37,12 +37,12 @@ class Space:
     searched: dict[str, Distribution]
 
     def combinations(self) -> list[list[str]]:
-        """The overrides of each study, of what is listed."""
+        """The overrides of each study: all combinations of listed values."""
         return [list(chosen) for chosen in product(*self.listed.values())]
 
 
 def read_space(overrides: Sequence[Override]) -> Space:
-    """Sorts the overrides of a search; of several for one key the last counts."""
+    """Classifies the overrides of a search; the last one per key counts."""
     by_key = {override.get_key_element(): override for override in overrides}
     fixed: list[str] = []
     listed: dict[str, list[str]] = {}
@@ -77,8 +77,8 @@ def read_space(overrides: Sequence[Override]) -> Space:
 
 
 def distribution_of(override: Override) -> Distribution:
-    """The distribution of ``interval(a,b)`` (numbers from a to b; whole ones of ``int(interval(a,b))``),
-    ``range(a,b,step)`` (a, a + step, ... below b) or ``choice(a,b,...)``, with the tag log of the logarithm."""
+    """The distribution of ``interval(a,b)`` (numbers from a to b; integers with ``int(interval(a,b))``),
+    ``range(a,b,step)`` (a, a + step, ... below b) or ``choice(a,b,...)``; on a log scale with the tag log."""
     sweep, line = override.value(), override.input_line
     assert isinstance(sweep, Sweep)
     for tag in sweep.tags - {"log"}:
@@ -101,16 +101,16 @@ def distribution_of(override: Override) -> Distribution:
         if not values:
             raise ConfigError(f"{line}: an empty range")
         low, high, step = values[0], values[-1], abs(sweep.step)
-        if isinstance(high, float):  # exactly so many steps away, as Optuna will have it
+        if isinstance(high, float):  # a whole number of steps, as Optuna requires
             high = float(Decimal(str(low)) + (len(values) - 1) * Decimal(str(step)))
-    with refusing(f"{line}: "):
+    with error_prefix(f"{line}: "):
         if isinstance(low, int) and isinstance(high, int):
             return IntDistribution(low, high, log=log, step=1 if step is None else int(step))
         return FloatDistribution(low, high, log=log, step=step)
 
 
 def lowest(searched: Mapping[str, Distribution]) -> dict[str, Value]:
-    """One value of each key, always the same: the least, or the first."""
+    """A fixed value of each key: the lowest, or the first."""
     return {
         key: str(distribution.choices[0]) if isinstance(distribution, CategoricalDistribution) else distribution.low
         for key, distribution in searched.items()
@@ -118,7 +118,7 @@ def lowest(searched: Mapping[str, Distribution]) -> dict[str, Value]:
 
 
 def other_names(searched: Mapping[str, Distribution]) -> list[dict[str, Value]]:
-    """The choices that name a run otherwise: each of a searched experiment, corpus, task or model but the first."""
+    """Choices that change the name of a run: all but the first of a searched experiment, corpus, task or model."""
     return [
         {key: str(choice)}
         for key in ("experiment", *NAMING)
@@ -128,5 +128,5 @@ def other_names(searched: Mapping[str, Distribution]) -> list[dict[str, Value]]:
 
 
 def as_overrides(values: Mapping[str, Value]) -> list[str]:
-    """The parameters of a trial as Hydra reads them; a choice is such a text already."""
+    """The parameters of a trial as Hydra overrides; a choice is already text."""
     return [f"{key}={value}" for key, value in values.items()]

@@ -1,5 +1,5 @@
-"""``hydra/sweeper=optuna``: draws the settings of jobs, launches them, and learns from what became of them."""
-# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
+"""``hydra/sweeper=optuna``: samples the settings of jobs, launches them, and records their results."""
+# Takes a DictConfig: Hydra composes the jobs of a sweep with its own node.
 
 import os
 import shlex
@@ -35,17 +35,17 @@ from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from triptych.search.optuna_study import OptunaStudy, SearchSettings, Trial
     from triptych.search.space import Space
-    from triptych.search.study import Settings, Study, Trial
 
 OF_SEARCH = ("hydra/sweeper", "hydra.sweeper", "hydra.mode")
-"""How the overrides begin that make a sweep a search."""
+"""Prefixes of the overrides that make a sweep a search."""
 PATIENCE_S = 2.0
-"""Seconds between two looks at a trial of another worker that one waits for."""
+"""Seconds between polls of a trial of another worker."""
 
 
-class OptunaSweeper(Sweeper):
-    """Searches with Optuna: asks for parameters, launches jobs with whatever launcher is chosen, tells their values.
+class OptunaSearch(Sweeper):
+    """Searches with Optuna: draws parameters, launches jobs with the chosen launcher, and reports their values.
 
     Args:
         settings: see conf/hydra/sweeper/optuna.yaml.
@@ -64,7 +64,7 @@ class OptunaSweeper(Sweeper):
         """Searches.
 
         Args:
-            arguments: the overrides of the command line, but for Hydra's own.
+            arguments: the overrides of the command line, without Hydra's own.
         """
         from triptych.search.page import report
         from triptych.search.space import read_space
@@ -75,12 +75,12 @@ class OptunaSweeper(Sweeper):
         space = read_space(parser.parse_overrides([*lines, *arguments]))
         if settings.seeds and any(override.startswith("seed=") for override in space.fixed):
             raise ConfigError("seed: give either seed or hydra.sweeper.seeds")
-        Path(self._config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)  # the launcher notes the sweep there
+        Path(self._config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)  # the launcher writes the sweep there
         self._launched = 0
         folder, studies = self._studies(settings, space)
         working = list(studies)
         while working:
-            for study in list(working):  # in turns, so that all have got equally far whenever this ends
+            for study in list(working):  # in turns, so that all are equally far whenever this ends
                 with storage_errors(self._storage):
                     mine, waiting = study.take()
                 if mine:
@@ -91,9 +91,9 @@ class OptunaSweeper(Sweeper):
                     working.remove(study)
         report(studies, folder / "search.html", {s.name: self._test_command(s) for s in studies if s.best is not None})
 
-    def _settings(self) -> "Settings":
-        """The checked settings."""
-        from triptych.search.study import Settings
+    def _settings(self) -> "SearchSettings":
+        """The validated settings."""
+        from triptych.search.optuna_study import SearchSettings
 
         plain = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in self._given.items()}
         if not isinstance(plain["params"], dict | None):
@@ -101,10 +101,10 @@ class OptunaSweeper(Sweeper):
                 f"hydra.sweeper.params={plain['params']}: expected {{key: value}}, such as "
                 '{optimizer.lr: "interval(1e-4,1e-2)"}, or null'
             )
-        hints = get_type_hints(Settings)
-        for field in fields(Settings):
+        hints = get_type_hints(SearchSettings)
+        for field in fields(SearchSettings):
             check_type(f"hydra.sweeper.{field.name}", plain[field.name], hints[field.name])
-        settings = Settings(**cast(dict[str, Any], plain))
+        settings = SearchSettings(**cast(dict[str, Any], plain))
         for name, least in (("n_trials", 1), ("n_jobs", 1), ("startup_trials", 0), ("warmup_steps", 0), ("seed", 0)):
             if (value := getattr(settings, name)) < least:
                 raise ConfigError(f"hydra.sweeper.{name}={value}: expected at least {least}")
@@ -119,12 +119,12 @@ class OptunaSweeper(Sweeper):
             raise ConfigError("hydra.launcher.wait=false: a search learns from its jobs, and has to wait for them")
         return settings
 
-    def _studies(self, settings: "Settings", space: "Space") -> "tuple[Path, list[Study]]":
-        """The folder of the sweep, and its studies, made or found in the storage."""
+    def _studies(self, settings: "SearchSettings", space: "Space") -> "tuple[Path, list[OptunaStudy]]":
+        """The folder of the sweep, and its studies, created or loaded from the storage."""
         from optuna.distributions import distribution_to_json
 
+        from triptych.search.optuna_study import Identity, OptunaStudy
         from triptych.search.space import as_overrides, lowest, other_names
-        from triptych.search.study import Identity, Study
 
         self._redact = Redactor(OmegaConf.to_container(self._config))
         self._overrides: dict[str, list[str]] = {}
@@ -155,10 +155,10 @@ class OptunaSweeper(Sweeper):
         storage = open_storage(path)
         self._storage = path.absolute()
         locks, names = locks_of(path), zip(self._overrides, identities, directed, strict=True)
-        return folder, [Study(name, storage, locks, space.searched, own, of_own) for name, own, of_own in names]
+        return folder, [OptunaStudy(name, storage, locks, space.searched, own, of_own) for name, own, of_own in names]
 
-    def _jobs_of(self, study: "Study", number: int) -> list[Job]:
-        """The runs of a trial, one for each seed."""
+    def _jobs_of(self, study: "OptunaStudy", number: int) -> list[Job]:
+        """The runs of a trial, one per seed."""
         from triptych.search.space import as_overrides
 
         settings = study.settings
@@ -181,9 +181,9 @@ class OptunaSweeper(Sweeper):
             jobs += jobs_of(self._loader, self._config, [[*self._overrides[study.name], *own]])
         return jobs
 
-    def _test_command(self, study: "Study") -> str:
-        """The command that tests the best trial of a study. It is that of its runs without the search: what is trained
-        already is not trained again, so they validate once more, test, and complete their records."""
+    def _test_command(self, study: "OptunaStudy") -> str:
+        """The command that tests the best trial of a study: that of its runs, without the search. Trained runs are not
+        trained again; they validate once more, test, and complete their records."""
         from triptych.search.space import as_overrides
 
         assert study.best is not None
@@ -193,8 +193,8 @@ class OptunaSweeper(Sweeper):
         own = [*self._overrides[study.name], *as_overrides(study.best.params), *seeds]
         return shlex.join(map(self._redact, ["triptych", "train", "-m", *folders, *of_hydra, *own]))
 
-    def _run(self, study: "Study", trials: "Sequence[Trial]") -> None:
-        """Runs the jobs of some trials, seed after seed, and notes what became of the trials."""
+    def _run(self, study: "OptunaStudy", trials: "Sequence[Trial]") -> None:
+        """Runs the jobs of some trials, seed after seed, and records the results."""
         jobs = [self._jobs_of(study, trial.number) for trial in trials]
         places = [override for override in self._overrides[study.name] if override.startswith("run_dir=")]
         for trial in trials:
@@ -204,7 +204,7 @@ class OptunaSweeper(Sweeper):
         for index in range(len(jobs[0])):
             due = [own[index] for own in jobs if all(job.is_done and not job.is_pruned for job in own[:index])]
             for job in due:
-                wait_until_free(job.directory)  # a worker may have died, and its job not
+                wait_until_free(job.directory)  # a worker may have died while its job still runs
             if not due:
                 break
             try:
@@ -226,15 +226,15 @@ class OptunaSweeper(Sweeper):
                 study.tell(trial, own)
 
 
-def direction_of(settings: "Settings", config: DictConfig) -> Literal["minimize", "maximize"]:
-    """In which direction the metric is optimized.
+def direction_of(settings: "SearchSettings", config: DictConfig) -> Literal["minimize", "maximize"]:
+    """The direction in which the metric is optimized.
 
     Args:
         settings: of the search.
         config: of its jobs.
     """
     if settings.metric == "val/loss" and settings.direction in (None, "minimize"):
-        return "minimize"  # of every task; its class would import torch
+        return "minimize"  # for every task; its class would import torch
     from triptych.assembly.monitors import mode_of
 
     mode = mode_of(

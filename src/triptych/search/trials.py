@@ -1,5 +1,4 @@
-"""What a search and the runs of its trials share: where the trials are stored, how the hopeless ones are found, and
-when a run is done."""
+"""Shared by a search and its runs: storage of the trials, pruners, and locks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ PrunerName = Literal["none", "median", "successive_halving", "hyperband"]
 
 
 def check_optuna() -> None:
-    """Refuses to go on without Optuna, an optional dependency."""
+    """Raises an error without Optuna, an optional dependency."""
     try:
         import optuna
     except ImportError:
@@ -27,35 +26,31 @@ def check_optuna() -> None:
 
 
 def open_storage(path: Path) -> "BaseStorage":
-    """The file that holds the trials; made if it is not there.
+    """Opens the file that holds the trials, or creates it.
 
     Args:
-        path: ``.journal`` is Optuna's journal, which shared file systems carry too; ``.db`` is SQLite.
+        path: ``.journal`` is Optuna's journal, which also works on shared file systems; ``.db`` is SQLite.
     """
     from optuna.storages import JournalStorage, RDBStorage
 
     from triptych.search.journal import Journal
 
-    path = path.absolute()  # the journal's lock names the file
+    path = path.absolute()  # the journal's lock contains the path
     if path.suffix not in (".journal", ".db"):
         raise ConfigError(f"hydra.sweeper.storage={path}: expected a file whose name ends in .journal or .db")
     try:
-        with lock_in(locks_of(path), "open"):  # two at once cannot make the tables of SQLite
+        with lock_in(locks_of(path), "open"):  # two processes at once cannot create the tables of SQLite
             journal = path.suffix == ".journal"
             storage = JournalStorage(Journal(path)) if journal else RDBStorage(f"sqlite:///{path}")
-            storage.get_all_studies()  # reads it
-    except Exception as error:  # of SQLAlchemy, of JSON, of the system
+            storage.get_all_studies()  # reads the file
+    except Exception as error:  # from SQLAlchemy, JSON, or the system
         raise ConfigError(f"hydra.sweeper.storage={path}: {str(error).splitlines()[0]}") from error
     return storage
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Reports a storage that fails while it is used: a full disk, or a file system that is gone.
-
-    Args:
-        path: of the storage.
-    """
+    """Reports errors of a storage in use, such as a full disk or a lost file system."""
     from optuna.exceptions import StorageInternalError
 
     try:
@@ -66,36 +61,30 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def unwritable(path: Path, error: BaseException) -> RunError:
-    """What to say of a storage that cannot be written."""
+    """The error for a storage that cannot be written."""
     return RunError(
         f"hydra.sweeper.storage={path} cannot be written ({reason_of(error)}); the same command resumes the search"
     )
 
 
 def locks_of(path: Path) -> Path:
-    """The folder of the locks by which those who share a file keep out of each other's way; made if it is not there."""
+    """The folder of the locks of all processes that share a file; created if needed."""
     folder = path.with_name(f"{path.name}.locks")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def lock_in(locks: Path, name: str) -> Lock:
-    """A lock of a search.
-
-    Args:
-        locks: their folder.
-        name: of the lock.
-    """
     return Lock(locks / f"{name}.lock", str(locks), "run only one command at a time on this search")
 
 
 def make_pruner(name: PrunerName, updates: int) -> "BasePruner":
-    """What compares a trial with the others.
+    """The pruner, which compares a trial with the others.
 
     Args:
         name: none; median (Golovin et al. 2017, "Google Vizier", section 3.2.2); successive_halving (Li et al. 2020, "A
             System for Massively Parallel Hyperparameter Tuning"); hyperband (Li et al. 2018).
-        updates: between two validations: the smallest budget after which there is something to compare.
+        updates: steps between two validations, the smallest budget with a value to compare.
     """
     from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 

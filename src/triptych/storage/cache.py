@@ -22,7 +22,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("TRIPTYCH_CACHE") or "~/.cache/triptych").expanduser()
 
 
-def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entry]) -> Entry:
+def get_or_make(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entry]) -> Entry:
     """The result of ``read``, or of ``make`` if there is none. One process makes it while others wait for it; on a file
     system without locks, several processes may make it.
 
@@ -60,7 +60,7 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
         lock.release()
 
 
-def kept(
+def get_or_make_best_effort(
     path: Path, what: str, read: Callable[[], Entry | None], make: Callable[[], Entry], write: Callable[[Entry], None]
 ) -> Entry:
     """Like ``cached``, but only logs a warning if the cache cannot be written.
@@ -81,13 +81,13 @@ def kept(
         return made
 
     try:
-        return cached(path, read, make_and_write)
+        return get_or_make(path, read, make_and_write)
     except RunError as error:
         log.warning("%s not cached: %s", what, error)
         return make()
 
 
-def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def get_file_property(path: Path, question: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """A cached result about a file, valid until its size or modification time changes.
 
     Args:
@@ -103,10 +103,10 @@ def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) 
         write_text(entry, json.dumps(found))
         return found
 
-    return cached(entry, lambda: read_json(entry), make)
+    return get_or_make(entry, lambda: read_json_if_valid(entry), make)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json_if_valid(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file; None: it is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

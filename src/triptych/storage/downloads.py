@@ -74,7 +74,7 @@ class DataSet:
         return all((folder / name).is_file() for name in self.prepared)
 
 
-def get(data_set: DataSet, folder: Path) -> None:
+def download(data_set: DataSet, folder: Path) -> None:
     """Downloads a dataset to ``folder/downloads`` and prepares it in ``folder``; existing files are kept.
 
     Files are written atomically. Downloaded code is never run, and names in archives are not used as paths."""
@@ -105,14 +105,14 @@ def print_sets(folder: Path) -> None:
         for place in dict.fromkeys(file.address.rpartition("/")[0] for file in data_set.files):
             print(f"  from {place}")
     place = "" if folder == Path(FOLDER) else f" --output {shlex.quote(str(folder))}"
-    print(f"triptych get NAME{place} downloads a dataset to {folder}/NAME")
+    print(f"triptych download NAME{place} downloads a dataset to {folder}/NAME")
 
 
 def advice(dir: str) -> str:
     """The command that downloads the dataset of a folder, as the end of an error message; empty: none."""
     parts = Path(dir).parts
     if len(parts) > 1 and parts[0] == FOLDER and parts[1] in SETS:
-        return f". To download it, run `triptych get {parts[1]}`"
+        return f". To download it, run `triptych download {parts[1]}`"
     return ""
 
 

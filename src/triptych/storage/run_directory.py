@@ -7,12 +7,23 @@ from pathlib import Path
 
 from triptych.config import ConfigError, nearest
 
+FORMAT = 1
+"""Of checkpoints and of ``summary.json``."""
 RECORD, PRUNED = "summary.json", "pruned.json"
 LAST, BEST = "last.ckpt", "best.ckpt"
 STARTED = ("metrics.csv", "train.log", "slurm.json", "terminal.log", "job.json")
 """Files of an unfinished run, at least one of which exists."""
 SIGNS = (*STARTED, RECORD, PRUNED, ".lock")
 """Files of a run directory, at least one of which exists."""
+
+
+def check_format(content: Mapping[str, object], path: Path | str) -> None:
+    """Raises a ValueError if a checkpoint or a ``summary.json`` has another format."""
+    if (found := content.get("format")) == FORMAT:
+        return
+    if found is None:
+        raise ValueError(f"{path}: written by Triptych 0.2 or earlier, whose names differ. Train it again, or use 0.2.")
+    raise ValueError(f"{path}: format {found!r}, expected {FORMAT}. Use the version of Triptych that wrote it.")
 
 
 class RunDirectory:
@@ -33,7 +44,7 @@ class RunDirectory:
         self.last, self.best = self.checkpoints / LAST, self.checkpoints / BEST
         self.weights = path / "weights.safetensors"
         self.record, self.pruned = path / RECORD, path / PRUNED
-        self.predictions = path / "answers.jsonl"
+        self.predictions = path / "predictions.jsonl"
         self.attention = path / "attention.json"
         self.log = path / "train.log"
         self.job, self.slurm_task = path / "job.json", path / "slurm.json"

@@ -1,1 +1,1 @@
-"""A study: a question, what theory predicts, the trainings that answer it, and what they found."""
+"""A study: a question, predictions from theory, the runs that test them, and the findings."""

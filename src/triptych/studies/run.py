@@ -1,4 +1,4 @@
-"""Trains what a study asks for, and says what it found: on the terminal, as a page, as Markdown, and as JSON."""
+"""Runs a study, and reports its findings on the terminal, as a page, as Markdown, and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -16,48 +16,48 @@ from triptych.launch.sweep import Job, collect, own_command
 from triptych.report.compare import compare_runs
 from triptych.report.page.render import Panel
 from triptych.report.read_records import RunSet, find_runs
-from triptych.report.scaling import scaling
+from triptych.report.scaling_report import scaling
 from triptych.storage.atomic import write_text
 from triptych.storage.redaction import Redactor
-from triptych.studies.findings import AS_PREDICTED, Finding, find
+from triptych.studies.findings import AS_PREDICTED, Finding, judge_claims
 from triptych.studies.study import Study, find_studies, read_study
 
 
 def introduce(study: Study, jobs: dict[str, list[Job]], n_jobs: int, output: Path, again: str) -> None:
-    """Prints what is asked, what is trained for it and what comes of it; nothing, if all is trained.
+    """Prints the question, the runs to train and the output; nothing if all runs are done.
 
     Args:
-        jobs: of each arm.
+        jobs: of each variant.
         n_jobs: the most that run at once.
         output: the page.
-        again: the command that goes on.
+        again: the command that resumes the study.
     """
-    left = [job for of_arm in jobs.values() for job in of_arm if not job.is_done]
+    left = [job for of_variant in jobs.values() for job in of_variant if not job.is_done]
     if not left:
         return
     several = f", {n_jobs} at a time" if n_jobs > 1 and len(left) > 1 else ""
     print(f"{study.question}")
-    print(f"{counted(len(left), 'training')} to do{several} (measured: {study.cost})")
+    print(f"{counted(len(left), 'training')} to do{several} (measured: {study.runtime_note})")
     print(f"the page will be {output}; Ctrl-C stops, and `{again}` goes on from there", flush=True)
 
 
-def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> None:
-    """Trains what is not done yet: an arm after those that it begins from.
+def train_variants(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> None:
+    """Trains the remaining runs: a variant after those that it starts from.
 
     Args:
-        jobs: of each arm.
+        jobs: of each variant.
         n_jobs: the most that run at once.
-        again: the command that goes on.
+        again: the command that resumes the study.
 
     Raises:
-        SweepFailed: trainings failed.
+        SweepFailed: runs failed.
     """
     left = dict(jobs)
     while left:
-        ready = [arm for arm in left if not study.needs(arm) & {*left}]
+        ready = [variant for variant in left if not study.needs(variant) & {*left}]
         if not ready:
-            raise ConfigError(f"study {study.name}: arms begin from each other: {', '.join(left)}")
-        now = [job for arm in ready for job in left.pop(arm)]
+            raise ConfigError(f"study {study.name}: variants begin from each other: {', '.join(left)}")
+        now = [job for variant in ready for job in left.pop(variant)]
         redact, command = Redactor(), own_command()
         with server_for(command, sum(not job.is_done for job in now), n_jobs) as server:
             failures = run_jobs(now, command, n_jobs, redact, server, f"`{again}`")
@@ -65,35 +65,36 @@ def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> 
 
 
 def read_runs(study: Study, jobs: dict[str, list[Job]], relative_to: Path) -> RunSet:
-    """The finished runs of a study, each with its arm.
+    """The finished runs of a study, each with its variant.
 
     Args:
-        relative_to: the folder that the directories in the answer are relative to.
+        relative_to: the folder that the directories in the result are relative to.
     """
-    arms = {job.directory.resolve(): arm for arm, of_arm in jobs.items() for job in of_arm}
+    variants = {job.directory.resolve(): variant for variant, of_variant in jobs.items() for job in of_variant}
     try:
         found = find_runs([study.folder], relative_to)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    known = [(run, arms.get((relative_to / run.directory).resolve())) for run in found.runs]
-    return replace(found, runs=tuple(replace(run, arm=arm) for run, arm in known if arm is not None))
+    known = [(run, variants.get((relative_to / run.directory).resolve())) for run in found.runs]
+    return replace(found, runs=tuple(replace(run, variant=variant) for run, variant in known if variant is not None))
 
 
-def answer(study: Study, jobs: dict[str, list[Job]], output: Path) -> None:
-    """Judges the claims of a study, prints what was found, and writes it.
+def report_findings(study: Study, jobs: dict[str, list[Job]], output: Path) -> None:
+    """Tests the claims of a study, and prints and writes the findings.
 
     Args:
-        jobs: of each arm.
-        output: the page; ``.md`` and ``.findings.json`` beside it have the findings alone.
+        jobs: of each variant.
+        output: the page; ``.md`` and ``.findings.json`` with the same name hold only the findings.
     """
     found = read_runs(study, jobs, output.parent)
-    findings = find(study, found.runs)
+    findings = judge_claims(study, found.runs)
     panels = [
-        Panel(one.claim.says, one.claim.because, one.text, one.outcome, one.command, one.figure) for one in findings
+        Panel(one.claim.statement, one.claim.rationale, one.text, one.outcome, one.command, one.figure)
+        for one in findings
     ]
     compare_runs(found, output, study.question, panels)
     if study.scaling:
-        ladder = [job.directory for of_arm in jobs.values() for job in of_arm if job.is_done]
+        ladder = [job.directory for of_variant in jobs.values() for job in of_variant if job.is_done]
         scaling(ladder, output.with_name("scaling.html"))
     record = [{key: value for key, value in asdict(one).items() if key != "figure"} for one in findings]
     write_text(output.with_suffix(".findings.json"), json.dumps(record, indent=2) + "\n")
@@ -104,19 +105,19 @@ def answer(study: Study, jobs: dict[str, list[Job]], output: Path) -> None:
 def write_markdown(study: Study, findings: Sequence[Finding]) -> str:
     """The findings as a page of the documentation."""
     rows = [["predicted", "because", "found", ""], ["---"] * 4]
-    rows += [[one.claim.says, one.claim.because, one.text, f"**{one.outcome}**"] for one in findings]
+    rows += [[one.claim.statement, one.claim.rationale, one.text, f"**{one.outcome}**"] for one in findings]
     table = "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows)
-    parts = [f"# {study.question}", f"    {study.command()}", study.cost, table]
+    parts = [f"# {study.question}", f"    {study.command()}", study.runtime_note, table]
     return "\n\n".join([parts[0], *([study.answer] if study.answer else []), *parts[1:]]) + "\n"
 
 
 def print_findings(study: Study, findings: Sequence[Finding]) -> None:
-    """On the terminal."""
+    """Prints the findings on the terminal."""
     table = Table("predicted", "found", "", title=Text(study.question), title_justify="left", title_style="bold")
     for one in findings:
         style = "green" if one.outcome == AS_PREDICTED else "yellow"
         decides = f"\nto decide it: {one.command}" if one.command else ""
-        table.add_row(Text(one.claim.says), Text(one.text + decides), Text(one.outcome, style=style))
+        table.add_row(Text(one.claim.statement), Text(one.text + decides), Text(one.outcome, style=style))
     Console().print(table)
 
 
@@ -125,9 +126,9 @@ def print_studies() -> None:
     console = Console(highlight=False)
     for name in find_studies():
         study = read_study(name)
-        jobs = [job for of_arm in study.jobs([]).values() for job in of_arm]
+        jobs = [job for of_variant in study.jobs([]).values() for job in of_variant]
         done = sum(job.is_done for job in jobs)
         console.print(Text.assemble((name, "bold green"), f": {study.question}"))
         console.print(
-            Padding(Text(f"{study.answer or 'not answered yet'}\n{study.cost}; {done} done here"), (0, 0, 1, 2))
+            Padding(Text(f"{study.answer or 'not answered yet'}\n{study.runtime_note}; {done} done here"), (0, 0, 1, 2))
         )

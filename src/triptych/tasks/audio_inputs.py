@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from triptych.config import refusing
-from triptych.data import CorpusFacts, Encoded, Example, Sound, log_mel
+from triptych.config import error_prefix
+from triptych.data import Audio, CorpusInfo, EncodedExample, Example, log_mel_spectrogram
 from triptych.nn import FrameEmbedding
 
 
@@ -27,7 +27,7 @@ class AudioInputs:
         max_positions: see above.
     """
 
-    def __init__(self, embedding: FrameEmbedding, corpus: CorpusFacts, max_positions: int) -> None:
+    def __init__(self, embedding: FrameEmbedding, corpus: CorpusInfo, max_positions: int) -> None:
         self.embedding, self.max_positions = embedding, max_positions
         self.has_speakers = corpus.has_speakers
         self.speaker_means: dict[str, Float[np.ndarray, " mels"]] = {}
@@ -41,17 +41,17 @@ class AudioInputs:
             ValueError: if the clip is missing, silent, or shorter than a frame.
         """
         place = example.where if example.place is None else f"{example.where}: {example.text}"
-        if example.sound is None or example.sound.is_silent:
-            raise ValueError(f"{place}: {'silence; expected a sound' if example.sound else 'there is no sound'}")
-        with refusing(f"{place}: "):
-            frames = self._frames(example.sound)
+        if example.audio is None or example.audio.is_silent:
+            raise ValueError(f"{place}: {'silence; expected a sound' if example.audio else 'there is no sound'}")
+        with error_prefix(f"{place}: "):
+            frames = self._frames(example.audio)
         if not self.has_speakers:
             return frames
-        mean = self.speaker_means.get(example.sound.speaker, mean_frame([frames]))
+        mean = self.speaker_means.get(example.audio.speaker, mean_frame([frames]))
         without: Float[np.ndarray, "frames mels"] = frames - mean
         return without
 
-    def update_speaker_means(self, sounds: Sequence[Sound]) -> None:
+    def update_speaker_means(self, sounds: Sequence[Audio]) -> None:
         """Computes the mean frame of each speaker from these clips, if the corpus has speakers."""
         if not self.has_speakers:
             return
@@ -61,18 +61,20 @@ class AudioInputs:
                 frames_of.setdefault(sound.speaker, []).append(self._frames(sound))
         self.speaker_means |= {name: mean_frame(frames) for name, frames in frames_of.items()}
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Cuts a clip to the frames that fit into ``max_positions``."""
         kept = slice(self.max_positions * self.embedding.stride)
         if item.source is None:
-            return replace(item, tokens=item.tokens[kept])
+            return replace(item, inputs=item.inputs[kept])
         return replace(item, source=item.source[kept])
 
-    def _frames(self, sound: Sound) -> Float[np.ndarray, "frames mels"]:
+    def _frames(self, sound: Audio) -> Float[np.ndarray, "frames mels"]:
         reads = self.embedding
         samples = sound.resampled(reads.rate).samples
         samples = np.pad(samples, (0, max(0, round((reads.seconds or 0) * reads.rate) - len(samples))))
-        return log_mel(samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop)
+        return log_mel_spectrogram(
+            samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop
+        )
 
 
 def mean_frame(sounds: Sequence[Float[np.ndarray, "_frames mels"]]) -> Float[np.ndarray, " mels"]:

@@ -10,7 +10,7 @@ from torchmetrics import Metric
 
 from triptych.data import Example
 from triptych.tasks.corpus_score import CorpusScore, chrf_of_each
-from triptych.tasks.scores import EXACT_MATCH, Score
+from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.signal_to_text import SignalToText
 from triptych.tasks.task import MetricModes
 
@@ -33,14 +33,16 @@ class Captioning(SignalToText):
     ranked_by = ("chrf", "chrF of the caption")
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns chrF, since many captions may be correct; first exact match, if its best value is known."""
-        chrf = Score("chrf", "test/chrf", "chrF", higher_is_better=True, digits=1)
+        chrf = MetricSpec("chrf", "test/chrf", "chrF", higher_is_better=True, digits=1)
         return [EXACT_MATCH, chrf] if EXACT_MATCH.key in optimum else [chrf]
 
     def perceive(self, example: Example) -> Float[np.ndarray, "channels height width"]:
         """Returns the pixels, from 0 to 1."""
-        return self.see(example)
+        return self.pixel_values(example)
 
     def test_metrics(self) -> dict[str, Metric]:
         """Returns sacrebleu's chrF."""

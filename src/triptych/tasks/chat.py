@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from triptych.config import refusing
-from triptych.data import IGNORE, ChatTemplate, Encoded, Example, Message
+from triptych.config import error_prefix
+from triptych.data import IGNORE_INDEX, ChatTemplate, EncodedExample, Example, Message
 from triptych.data.chat_template import TURNS, TURNS_BEHIND_BOS
 from triptych.data.example import ANSWERING, check_turns
-from triptych.models.generation import BeamSearch, followed
+from triptych.models.generation import BeamSearch, with_streamer
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.predictor import Predictor
 from triptych.tasks.task import TaskContext
@@ -33,7 +33,7 @@ class Chat(TextToText):
     If a conversation is too long, its beginning is dropped.
 
     Args:
-        template: Jinja template; None: that of the tokenizer, or else a plain one, in which eos ends the assistant
+        chat_template: Jinja template; None: that of the tokenizer, or else a plain one, in which eos ends the assistant
             messages and sep the others. It is part of an exported folder.
 
     Raises:
@@ -45,24 +45,24 @@ class Chat(TextToText):
     columns = ("messages",)
     input_title = "Message"
 
-    template: str | None
+    chat_template: str | None
 
     def __post_init__(self, context: TaskContext) -> None:
         super().__post_init__(context)
         tokenizer, special = self.tokenizer, self.tokenizer.special
         plain = TURNS if self.architecture == "full" else TURNS_BEHIND_BOS
-        source = self.template or special.chat_template or plain
+        source = self.chat_template or special.chat_template or plain
         tokenizer.special = special = replace(special, chat_template=source)
         roles = ("bos", "eos", "sep", "unk", "pad", "mask")
         ids = {f"{role}_token": i for role in roles if (i := getattr(special, role)) is not None}
         self._marks = sorted(tokenizer.special_ids)
-        self._names = tokenizer.names(self._marks)
-        names = {variable: tokenizer.names([i])[0] for variable, i in ids.items()}
-        self.chat_template = ChatTemplate(source, names, self._names)
-        with refusing("task.template: "):
+        self._names = tokenizer.ids_to_tokens(self._marks)
+        names = {variable: tokenizer.ids_to_tokens([i])[0] for variable, i in ids.items()}
+        self.compiled_template = ChatTemplate(source, names, self._names)
+        with error_prefix("task.chat_template: "):
             self._end = self._in_pieces([PROBE])[0][1][-1]
             if self._end not in tokenizer.special_ids:
-                text = self.chat_template.answers(PROBE)[0]
+                text = self.compiled_template.answers(PROBE)[0]
                 raise ValueError(f"no special token of the tokenizer ends an answer, which is {text!r}")
 
     @property
@@ -76,10 +76,10 @@ class Chat(TextToText):
         return False
 
     @property
-    def forgets_beginnings(self) -> bool:
+    def truncates_left(self) -> bool:
         return True
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes the last answer of each conversation, given all messages before it.
 
         Raises:
@@ -91,7 +91,7 @@ class Chat(TextToText):
             for parts, example in zip(pieces, examples, strict=True)
         ]  # fmt: skip
 
-    def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes whole conversations for a decoder-only model, and each answer separately for the others."""
         pieces = self._pieces(examples)
         if self.architecture == "decoder_only":
@@ -119,9 +119,9 @@ class Chat(TextToText):
         """
         texts = list[list[str]]()
         for i, messages in enumerate(talks):
-            with refusing("" if where is None else f"{where[i]}: "):
+            with error_prefix("" if where is None else f"{where[i]}: "):
                 self._check_names(messages)
-                text, places = self.chat_template.answers(messages)
+                text, places = self.compiled_template.answers(messages)
             limits = [0, *chain(*places)]
             texts.append([text[start:stop] for start, stop in pairwise(limits)])
         pieces = iter(self.tokenizer.encode_marked(list(chain(*texts)), self._marks))
@@ -133,28 +133,28 @@ class Chat(TextToText):
             if named := [name for name in self._names if name in message.content]:
                 raise ValueError(f"message {number} has {named[0]!r} in it, which is the name of a special token")
 
-    def _of_answer(self, pieces: Sequence[Sequence[int]], number: int, example: Example) -> Encoded:
+    def _of_answer(self, pieces: Sequence[Sequence[int]], number: int, example: Example) -> EncodedExample:
         """Encodes the answer of this number, given all messages before it."""
         before = [*chain(*pieces[: 2 * number - 1])]
-        return self.lay_out(self.asking(before), pieces[2 * number - 1][:-1], example)
+        return self.lay_out(self.build_prompt(before), pieces[2 * number - 1][:-1], example)
 
-    def _of_all(self, pieces: Sequence[Sequence[int]], example: Example) -> Encoded:
+    def _of_all(self, pieces: Sequence[Sequence[int]], example: Example) -> EncodedExample:
         """Encodes a conversation as one text whose targets are the answers."""
         ids = np.array([*chain(*pieces)])
         is_answer = np.repeat([i % 2 == 1 for i in range(len(pieces))], [len(piece) for piece in pieces])
-        labels = np.where(is_answer, ids, IGNORE)[1:]
-        return Encoded(ids[:-1], labels, prefix=len(pieces[0]) - 1, example=example)
+        labels = np.where(is_answer, ids, IGNORE_INDEX)[1:]
+        return EncodedExample(ids[:-1], labels, prefix=len(pieces[0]) - 1, example=example)
 
-    def asking(self, ids: Sequence[int]) -> list[int]:
+    def build_prompt(self, ids: Sequence[int]) -> list[int]:
         """Returns the prompt as formatted by the template; for an encoder also with its begin and end tokens."""
         return self.tokenizer.special.single(ids) if self.architecture == "full" else [*ids]
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Drops the beginning of a conversation that is too long; see ``Task``."""
         if self.architecture != "decoder_only":
             return self.truncate_pair(item)
-        tokens, labels = item.tokens[-self.max_length :], item.labels[-self.max_length :]
-        return replace(item, tokens=tokens, labels=labels, prefix=max(0, item.prefix - len(item.tokens) + len(tokens)))
+        tokens, labels = item.inputs[-self.max_length :], item.labels[-self.max_length :]
+        return replace(item, inputs=tokens, labels=labels, prefix=max(0, item.prefix - len(item.inputs) + len(tokens)))
 
     def truncate_source(self, source: Sequence[int]) -> list[int]:
         """Returns the end of the prompt that fits; the begin tokens of an encoder's text are kept."""
@@ -165,12 +165,12 @@ class Chat(TextToText):
 
     def is_forgetful(self, messages: Conversation) -> bool:
         """Returns whether the conversation is too long to be read as a whole."""
-        return len(self.asking(self._asked([messages])[0])) > self.prompt_length
+        return len(self.build_prompt(self._asked([messages])[0])) > self.prompt_length
 
     def _fitting(self, source: list[int]) -> list[int]:
         return self.truncate_source(source)
 
-    def asked(self, example: Example) -> Conversation:  # type: ignore[override]
+    def model_input(self, example: Example) -> Conversation:  # type: ignore[override]
         """Returns all messages before the last answer."""
         return (example.messages or ())[:-1]
 
@@ -187,16 +187,16 @@ class Chat(TextToText):
         Raises:
             ValueError: if a conversation is invalid, or the template cannot format it.
         """
-        return self.answer([self._fitting(self.asking(ids)) for ids in self._asked(texts)])
+        return self.answer([self._fitting(self.build_prompt(ids)) for ids in self._asked(texts)])
 
     def _asked(self, texts: Sequence[str | Conversation]) -> list[list[int]]:
         talks = [_messages(given) for given in texts]
         for messages in talks:
-            self.check_asked(messages)
+            self.check_input(messages)
         pieces = self._in_pieces([(*messages, Message(ANSWERING, "b")) for messages in talks])
         return [[*chain(*parts[:-1])] for parts in pieces]
 
-    def check_asked(self, given: str | Conversation) -> None:
+    def check_input(self, given: str | Conversation) -> None:
         """Checks a conversation; see ``Task``.
 
         Raises:
@@ -230,7 +230,7 @@ class Chat(TextToText):
                 said = text
 
         before = self.sampling, self.search, self.ranks
-        self.sampling, self.search, self.ranks = followed(self.sampling, follow), BeamSearch(), False
+        self.sampling, self.search, self.ranks = with_streamer(self.sampling, follow), BeamSearch(), False
         try:
             answer: Any = Predictor(self).predict([messages])[0]
         finally:

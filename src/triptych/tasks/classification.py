@@ -9,10 +9,10 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
 
-from triptych.data import Batch, CorpusFacts, Example
-from triptych.tasks.exact_sums import Mean, OfPairs, widest
+from triptych.data import Batch, CorpusInfo, Example
+from triptych.tasks.exact_sums import ExactMean, PairStatistic, widest
+from triptych.tasks.metric_specs import ACCURACY, MetricSpec
 from triptych.tasks.predictions import ClassPrediction, Predictions
-from triptych.tasks.scores import ACCURACY, Score
 from triptych.tasks.sequence import SequenceTask
 from triptych.tasks.task import MetricModes
 
@@ -35,7 +35,7 @@ class Classification(SequenceTask):
     }
     title = "Classification"
     columns = ("label",)  # of a text, an image, or an audio clip
-    reads = ("sound", "image")
+    reads = ("audio", "image")
     ranked_by = ("probability", "the probability of the right class")  # finer than correct or incorrect
 
     @property
@@ -44,12 +44,14 @@ class Classification(SequenceTask):
         return self.corpus.labels
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns accuracy."""
         return [ACCURACY]
 
     @classmethod
-    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+    def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
         """Returns the number of classes.
 
         Raises:
@@ -71,9 +73,9 @@ class Classification(SequenceTask):
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the metrics listed in the class docstring."""
         return {
-            "accuracy": Mean(),
+            "accuracy": ExactMean(),
             "macro_f1": MulticlassF1Score(num_classes=len(self.labels), average="macro"),
-            "calibration_error": OfPairs(calibration_error),
+            "calibration_error": PairStatistic(calibration_error),
             "confusion_matrix": MulticlassConfusionMatrix(num_classes=len(self.labels)),
         }
 

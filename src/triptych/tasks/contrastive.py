@@ -11,9 +11,9 @@ import torch.distributed as dist
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from triptych.data import IGNORE
+from triptych.data import IGNORE_INDEX
 from triptych.nn.autocast import without_autocast
-from triptych.tasks.exact_sums import Sum
+from triptych.tasks.exact_sums import ExactSum
 
 KEY_BITS = 60
 """Number of bits of the key of a text."""
@@ -23,7 +23,7 @@ ROWS = 1024
 """Number of rows of a similarity matrix that are computed at once."""
 
 
-def key_of(tokens: Sequence[int]) -> int:
+def row_keys(tokens: Sequence[int]) -> int:
     """Returns the key of a text: equal for equal tokens, different for others with probability 1 - 2^-60."""
     content = np.array(tokens, np.int64).tobytes()
     digest = hashlib.blake2b(content, digest_size=8).digest()
@@ -59,18 +59,18 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
 
     Args:
         vectors: for each pair, the vector of the text and that of the image.
-        keys: equal for pairs whose texts are equal, which are positives of each other; IGNORE: no pair. (This is a mask
+        keys: equal for pairs whose texts are equal, which are positives of each other; IGNORE_INDEX: no pair. (A mask,
             because counting the pairs would synchronize with the GPU.)
     """
     everyone, every_key = gather(vectors), gather(keys)
-    real = every_key != IGNORE
+    real = every_key != IGNORE_INDEX
     positives = (keys[:, None] == every_key) & real
     texts, images = vectors.unbind(1)
     all_texts, all_images = everyone.unbind(1)
     with without_autocast(vectors.device):
         losses = contrastive_losses(texts, all_images, positives, real)
         losses = losses + contrastive_losses(images, all_texts, positives, real)
-    return losses.masked_fill(keys == IGNORE, 0.0).sum() / 2
+    return losses.masked_fill(keys == IGNORE_INDEX, 0.0).sum() / 2
 
 
 def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
@@ -104,7 +104,7 @@ class _SumOfProcesses(torch.autograd.Function):
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class RetrievalRanks:
     """The retrieval ranks of an image and its text among all pairs of an evaluation.
 
     Attributes:
@@ -118,7 +118,7 @@ class Match:
     image_rank: int
 
 
-class Matches(Sum):
+class Matches(ExactSum):
     """The contrastive loss over all pairs of an evaluation, and the recall at several ranks.
 
     Image-to-text recall is the fraction of images whose text is among the k best of all different texts; text-to-image
@@ -139,7 +139,7 @@ class Matches(Sum):
         self.width, self.ranks = width, tuple(ranks)
         ways = ("image_to_text", "text_to_image")
         self.names = ("loss", *(f"{way}_recall_{k}" for way in ways for k in ranks))
-        self.of_each: Mapping[int, Match] = {}
+        self.of_each: Mapping[int, RetrievalRanks] = {}
 
     def update(  # type: ignore[override]
         self, vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, " batch"], indices: Int[Tensor, " batch"]
@@ -171,7 +171,7 @@ class Matches(Sum):
         losses = _in_parts(lambda part: _losses(part, texts, images, keys), len(rows))
         matches = _in_parts(lambda part: _find(part, texts, images, keys), len(rows))
         self.of_each = {
-            int(index): Match(*map(int, match))
+            int(index): RetrievalRanks(*map(int, match))
             for index, match in zip(rows[:, 0].tolist(), matches.tolist(), strict=True)
         }
         shares = [(ranks <= k).double().mean() for ranks in matches[:, 1:].T for k in self.ranks]

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, Encoded, Example, collate
-from triptych.tasks.exact_sums import Mean
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, collate
+from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.task import MetricModes, TaskContext
@@ -20,7 +20,7 @@ OBJECTIVES: Mapping[str, tuple[Objective, ...]] = {
     "encoder_only": ("masked_lm",),
     "full": ("text_infilling", "span_corruption"),
     "decoder_only": ("next_token",),
-    "prefix_decoder": ("text_infilling", "span_corruption"),
+    "prefix_lm": ("text_infilling", "span_corruption"),
 }
 """Supported objectives by architecture, the default first."""
 
@@ -28,7 +28,7 @@ REASONS = {
     "encoder_only": "an encoder answers at the places that it reads, and sees all of them",
     "full": "its decoder writes a text, and its encoder must not see what that text says",
     "decoder_only": "a decoder by itself sees only what stands before each place",
-    "prefix_decoder": "it writes a text behind a prefix that it sees whole",
+    "prefix_lm": "it writes a text behind a prefix that it sees whole",
 }
 
 
@@ -69,8 +69,8 @@ class Denoising(GenerativeTask):
 
     Args:
         objective: one of these; None: the default of the architecture, which is the first it supports.
-        whole_words: whether masked_lm masks whole words instead of single tokens.
-        mask_share: fraction of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
+        whole_word_masking: whether masked_lm masks whole words instead of single tokens.
+        mask_prob: fraction of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
         mean_span_length: mean number of tokens of a span.
 
     Raises:
@@ -88,19 +88,21 @@ class Denoising(GenerativeTask):
         objective_for(architecture, settings["objective"])
 
     objective: Objective | None
-    whole_words: bool
-    mask_share: float
+    whole_word_masking: bool
+    mask_prob: float
     mean_span_length: float
 
     def __post_init__(self, context: TaskContext) -> None:
-        if not 0 < self.mask_share < 1:
-            raise ValueError(f"task.mask_share={self.mask_share}: expected more than 0 and less than 1")
+        if not 0 < self.mask_prob < 1:
+            raise ValueError(f"task.mask_prob={self.mask_prob}: expected more than 0 and less than 1")
         if not 1 <= self.mean_span_length < float("inf"):
             raise ValueError(f"task.mean_span_length={self.mean_span_length}: expected at least 1")
         super().__post_init__(context)
         self.objective = objective_for(self.architecture, self.objective)
-        if self.whole_words and self.objective != "masked_lm":
-            raise ValueError(f"task.whole_words=true: {self.objective} hides no words; expected false, or masked_lm")
+        if self.whole_word_masking and self.objective != "masked_lm":
+            raise ValueError(
+                f"task.whole_word_masking=true: {self.objective} hides no words; expected false, or masked_lm"
+            )
         special = self.tokenizer.special
         if self.objective in ("masked_lm", "text_infilling") and special.mask is None:
             hint = "; expected span_corruption, for it has sentinels" if len(special.sentinels) > 1 else ""
@@ -115,7 +117,7 @@ class Denoising(GenerativeTask):
         """Returns the whole text."""
         return example.text
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Hides a part of each text."""
         texts = self.tokenizer.encode([example.text for example in examples])
         return [
@@ -123,26 +125,26 @@ class Denoising(GenerativeTask):
             for number, (example, ids) in enumerate(zip(examples, texts, strict=True))
         ]
 
-    def _hide(self, ids: list[int], random: np.random.Generator) -> Encoded:
+    def _hide(self, ids: list[int], random: np.random.Generator) -> EncodedExample:
         special = self.tokenizer.special
         if self.objective == "next_token":
-            return Encoded(np.array([special.bos, *ids]), np.array([*ids, special.eos]))
+            return EncodedExample(np.array([special.bos, *ids]), np.array([*ids, special.eos]))
         if self.objective == "masked_lm":
-            begins = self.tokenizer.begins_word(ids) if self.whole_words else np.ones(len(ids), dtype=bool)
+            begins = self.tokenizer.begins_word(ids) if self.whole_word_masking else np.ones(len(ids), dtype=bool)
             tokens, labels = masked(
-                np.array(ids, dtype=np.int64), begins, self.mask_share, self.mask, self.tokenizer.text_ids, random
+                np.array(ids, dtype=np.int64), begins, self.mask_prob, self.mask, self.tokenizer.text_ids, random
             )
             whole = np.array(special.single(tokens.tolist()))
-            answers = np.full(len(whole), IGNORE)
+            answers = np.full(len(whole), IGNORE_INDEX)
             answers[len(special.begin) : len(special.begin) + len(ids)] = labels
-            return Encoded(whole, answers)
+            return EncodedExample(whole, answers)
         if self.objective == "text_infilling":
-            source, target = infilled(ids, self.mask_share, self.mean_span_length, self.mask, random), ids
+            source, target = infilled(ids, self.mask_prob, self.mean_span_length, self.mask, random), ids
         else:
-            source, target = corrupted(ids, self.mask_share, self.mean_span_length, special.sentinels, random)
-        return self.lay_out(self.asking(source), target)
+            source, target = corrupted(ids, self.mask_prob, self.mean_span_length, special.sentinels, random)
+        return self.lay_out(self.build_prompt(source), target)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates source and target (see ``truncate_pair``); the target of span corruption ends like the source."""
         has_source = self.objective in ("text_infilling", "span_corruption")
         return self.truncate_pair(item) if has_source else super().truncate(item)
@@ -155,7 +157,7 @@ class Denoising(GenerativeTask):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the fraction of target tokens that are restored."""
-        return {"token_accuracy": Mean()}
+        return {"token_accuracy": ExactMean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
         """Adds a batch to the metrics."""
@@ -177,10 +179,10 @@ class Denoising(GenerativeTask):
         marks = special.sentinels if self.objective == "span_corruption" else [self.mask]
         sources = self.tokenizer.encode_marked(texts, marks)
         if self.objective != "masked_lm":
-            return self.answer([self.asking(ids) for ids in sources])
+            return self.answer([self.build_prompt(ids) for ids in sources])
         given = [special.single(ids) for ids in sources]
-        batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
-        filled = batch.tokens.where(batch.tokens != self.mask, self.forward(batch).argmax(-1))
+        batch = collate([EncodedExample(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
+        filled = batch.inputs.where(batch.inputs != self.mask, self.forward(batch).argmax(-1))
         return [self.tokenizer.decode(row[: len(ids)].tolist()) for row, ids in zip(filled, given, strict=True)]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
@@ -226,7 +228,7 @@ def masked(
     chosen = np.isin(word, order[: distance.argmin() + 1]) if len(ids) else np.zeros(0, dtype=bool)
     kind = random.random(len(ids))
     hidden = np.where(kind < 0.8, mask, np.where(kind < 0.9, random.choice(others, len(ids)), ids))
-    return np.where(chosen, hidden, ids), np.where(chosen, ids, IGNORE)
+    return np.where(chosen, hidden, ids), np.where(chosen, ids, IGNORE_INDEX)
 
 
 def infilled(

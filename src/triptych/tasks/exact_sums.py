@@ -17,7 +17,7 @@ def widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
 
 
-class Sum(Metric):
+class ExactSum(Metric):
     """The exact sum of the terms, rounded to float64; terms stay on the device, as NCCL does not gather from CPUs."""
 
     terms: list[Tensor] | Tensor
@@ -44,7 +44,7 @@ class Sum(Metric):
         return [term for part in self.terms for term in part.reshape(-1).tolist()]
 
 
-class Mean(Sum):
+class ExactMean(ExactSum):
     """The exact sum of totals, divided by the sum of their counts."""
 
     count: Tensor
@@ -68,7 +68,7 @@ class Mean(Sum):
         return super().compute() / self.count.cpu()
 
 
-class OfPairs(Sum):
+class PairStatistic(ExactSum):
     """A function of all pairs (x, y) of an evaluation, in float64.
 
     The function gets the pairs in ascending order, so the value does not depend on the order of arrival.

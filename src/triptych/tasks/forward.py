@@ -5,37 +5,41 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.data import Batch
-from triptych.nn import Documents, Network, Targets
+from triptych.nn import Network, PackedLayout, Targets
 
 
 def run_network(
-    network: Network, batch: Batch, targets: Targets | None = None, *, leading: Int[Tensor, " rows"] | None = None
+    network: Network,
+    batch: Batch,
+    targets: Targets | None = None,
+    *,
+    num_global_tokens: Int[Tensor, " rows"] | None = None,
 ) -> Float[Tensor, "*rows_length_outputs"]:
     """Returns the logits of the network, or the sum of its losses.
 
     Args:
         targets: targets of the loss; None: return logits.
-        leading: number of leading global tokens of each text, for attention with global tokens; None: one.
+        num_global_tokens: number of leading global tokens of each text, for attention with global tokens; None: one.
     """
     answered: Tensor
     # Without pooling, a causal stack needs no mask for padding on the right; the plain triangle has a faster kernel.
-    is_pooled = network.head.pool != "none"
+    is_pooled = network.head.pooling != "none"
     mask = batch.mask if is_pooled or network.architecture == "encoder_only" else None
-    lengths = {"lengths": batch.lengths, "leading": leading}
+    lengths = {"lengths": batch.lengths, "num_global_tokens": num_global_tokens}
     if (token_types := token_types_of(network, batch)) is not None:
-        answered = network(batch.tokens, mask, token_types=token_types, **lengths, targets=targets)
-    elif network.architecture == "prefix_decoder":
+        answered = network(batch.inputs, mask, token_types=token_types, **lengths, targets=targets)
+    elif network.architecture == "prefix_lm":
         prefix = batch.prefix + 1  # the state of its last token predicts the first label after it
         sources = {"source": batch.source, "source_mask": batch.source_mask}
-        answered = network(batch.tokens, mask, prefix=prefix, lengths=batch.lengths, **sources, targets=targets)
+        answered = network(batch.inputs, mask, prefix=prefix, lengths=batch.lengths, **sources, targets=targets)
     elif batch.source is not None and network.architecture == "decoder_only":
         sources = {"source": batch.source, "source_mask": batch.source_mask}
-        answered = network(batch.tokens, mask, **sources, targets=targets)
+        answered = network(batch.inputs, mask, **sources, targets=targets)
     elif batch.source is None:
-        answered = network(batch.tokens, mask, **lengths, targets=targets)
+        answered = network(batch.inputs, mask, **lengths, targets=targets)
     else:
         lengths |= {"source_lengths": batch.source_lengths}
-        answered = network(batch.source, batch.tokens, batch.source_mask, mask, **lengths, targets=targets)
+        answered = network(batch.source, batch.inputs, batch.source_mask, mask, **lengths, targets=targets)
     return answered
 
 
@@ -49,8 +53,8 @@ def token_types_of(network: Network, batch: Batch) -> Int[Tensor, "batch length"
     if not reads_token_types(network):
         return None
     if batch.lengths is None:
-        places, starts = torch.arange(batch.tokens.shape[1], device=batch.prefix.device), batch.prefix[:, None]
+        places, starts = torch.arange(batch.inputs.shape[1], device=batch.prefix.device), batch.prefix[:, None]
     else:
-        documents = Documents(batch.lengths, batch.prefix.device)
+        documents = PackedLayout(batch.lengths, batch.prefix.device)
         places, starts = documents.positions[None], batch.prefix[documents.numbers][None]
     return ((places >= starts) & (starts > 0)).long()

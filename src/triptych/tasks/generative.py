@@ -11,10 +11,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, Encoded, Example, pad
-from triptych.models.generation import BeamSearch, Constraints, Hypothesis, Prompts, Sampling, beam_search, generate
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, pad
+from triptych.models.generation import (
+    BeamSearch,
+    Hypothesis,
+    LogitsProcessors,
+    Prompts,
+    Sampling,
+    beam_search,
+    generate,
+)
 from triptych.nn import Targets
-from triptych.nn.transfer import upload
+from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.predictions import Candidate, Prediction
 from triptych.tasks.task import Task, TaskContext
 
@@ -30,15 +38,15 @@ class GenerativeTask(Task):
 
     Args:
         max_new_tokens: maximum number of generated tokens.
-        constraints: constraints on the generated text; None: none.
+        logits_processors: constraints on the generated text; None: none.
         z_loss: weight of (log Z)^2 in the training loss, Z being the sum of the exp(logit) of a position (Chowdhery et
             al. 2022, section 5: 1e-4); not part of the loss in evaluation.
     """
 
-    writes_text = True
+    generates_text = True
 
     max_new_tokens: int
-    constraints: Constraints | None = None
+    logits_processors: LogitsProcessors | None = None
     z_loss: float = 0.0
 
     def __post_init__(self, context: TaskContext) -> None:
@@ -47,9 +55,9 @@ class GenerativeTask(Task):
         if self.max_new_tokens < 1:
             raise ValueError(f"task.max_new_tokens={self.max_new_tokens}: expected at least 1")
         super().__post_init__(context)
-        if self.constraints is not None and self.constraints.largest >= self.tokenizer.vocab_size:
+        if self.logits_processors is not None and self.logits_processors.largest >= self.tokenizer.vocab_size:
             raise ValueError(
-                f"task.constraints: token {self.constraints.largest}, but the vocabulary has "
+                f"task.logits_processors: token {self.logits_processors.largest}, but the vocabulary has "
                 f"{self.tokenizer.vocab_size}"
             )
         self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
@@ -77,12 +85,12 @@ class GenerativeTask(Task):
         reserved = 0 if self.architecture == "full" else min(self.max_new_tokens, self.max_length // 2)
         return self.max_length - reserved
 
-    def asking(self, ids: Sequence[int]) -> list[int]:
+    def build_prompt(self, ids: Sequence[int]) -> list[int]:
         """Returns a source as input: a complete text, or for a decoder the tokens before the target."""
         special = self.tokenizer.special
         return special.single(ids) if self.architecture == "full" else [*special.begin, *ids, special.sep]
 
-    def lay_out(self, source: Sequence[int], target: Sequence[int], example: Example | None = None) -> Encoded:
+    def lay_out(self, source: Sequence[int], target: Sequence[int], example: Example | None = None) -> EncodedExample:
         """Encodes source and target: separately for the encoder-decoder, as one text with target labels for a decoder.
 
         Args:
@@ -92,18 +100,18 @@ class GenerativeTask(Task):
         special = self.tokenizer.special
         if self.architecture == "full":
             tokens, labels = special.written(target)
-            return Encoded(np.array(tokens), np.array(labels), np.array(source), example=example)
+            return EncodedExample(np.array(tokens), np.array(labels), np.array(source), example=example)
         prefix = len(source) - 1
-        labels = [IGNORE] * prefix + [*target, self.end]
-        return Encoded(np.array([*source, *target]), np.array(labels), prefix=prefix, example=example)
+        labels = [IGNORE_INDEX] * prefix + [*target, self.end]
+        return EncodedExample(np.array([*source, *target]), np.array(labels), prefix=prefix, example=example)
 
-    def truncate_pair(self, item: Encoded) -> Encoded:
+    def truncate_pair(self, item: EncodedExample) -> EncodedExample:
         """Truncates source and target; a decoder-only model keeps positions for the target."""
         special = self.tokenizer.special
         first = item.prefix if item.source is None else len(special.target_begin)
-        source = self.truncate_source((item.tokens[: item.prefix + 1] if item.source is None else item.source).tolist())
+        source = self.truncate_source((item.inputs[: item.prefix + 1] if item.source is None else item.source).tolist())
         laid_out = self.lay_out(source, self.target_of(source, item.labels[first:-1].tolist()), item.example)
-        return replace(laid_out, tokens=laid_out.tokens[: self.max_length], labels=laid_out.labels[: self.max_length])
+        return replace(laid_out, inputs=laid_out.inputs[: self.max_length], labels=laid_out.labels[: self.max_length])
 
     def target_of(self, source: Sequence[int], target: Sequence[int]) -> Sequence[int]:
         """Returns the part of a target that belongs to a truncated source."""
@@ -177,7 +185,7 @@ class GenerativeTask(Task):
             max_new_tokens=first.limits,
             sampling=self.sampling,
             generator=self._generator,
-            constraints=self.constraints,
+            logits_processors=self.logits_processors,
             prompt_mask=first.mask,
             more=more,
         )
@@ -200,7 +208,7 @@ class GenerativeTask(Task):
                 end=self.end,
                 max_new_tokens=prompts.limits,
                 search=self.search,
-                constraints=self.constraints,
+                logits_processors=self.logits_processors,
                 prompt_mask=prompts.mask,
             )
         return [
@@ -212,7 +220,7 @@ class GenerativeTask(Task):
         """Returns the text of generated tokens."""
         return self.tokenizer.decode(ids)
 
-    def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
+    def num_global_tokens(self, batch: Batch) -> Int[Tensor, " rows"] | None:
         return batch.prefix + 1 if self.has_global_prompt else None
 
     @property
@@ -223,7 +231,7 @@ class GenerativeTask(Task):
     def _start(self, given: Sequence[Sequence[int]]) -> Prompts:
         """Returns the prompts and the state of the network before the first new token."""
         network: Any = self.network  # of a generative architecture
-        room = network.room
+        room = network.max_positions
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
         limits = [self.max_new_tokens if room is None else min(self.max_new_tokens, room - n) for n in lengths]
         if min(limits) < 1:
@@ -235,6 +243,8 @@ class GenerativeTask(Task):
             return Prompts(network.continuation(source, source_mask, capacity=capacity), prompt, None, limits)
         prompt, real = pad(given, left=True)
         mask = real.to(self.device)
-        leading = upload(torch.tensor(lengths), self.device) if self.has_global_prompt else None
-        next_token = network.continuation(None if real.all() else mask, capacity=capacity, leading=leading)
+        num_global_tokens = copy_to_device(torch.tensor(lengths), self.device) if self.has_global_prompt else None
+        next_token = network.continuation(
+            None if real.all() else mask, capacity=capacity, num_global_tokens=num_global_tokens
+        )
         return Prompts(next_token, prompt.to(self.device), mask, limits)

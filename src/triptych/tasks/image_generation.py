@@ -13,14 +13,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.config import refusing
-from triptych.data import IGNORE, Batch, Encoded, Example, Image, as_image, collate
-from triptych.models.generation import Constraints, Sampling
-from triptych.nn.transfer import upload
-from triptych.tasks.exact_sums import Mean
+from triptych.config import error_prefix
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, as_image, collate
+from triptych.models.generation import LogitsProcessors, Sampling
+from triptych.nn.device_copy import copy_to_device
+from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.scores import Score
 from triptych.tasks.task import MetricModes, TaskContext, targets_of
 
 LEAST_TEXT = 3
@@ -49,7 +49,7 @@ class ImageGeneration(GenerativeTask):
         image_size: height and width, in pixels.
         num_channels: 1 for grayscale, 3 for red, green and blue.
         levels: number of levels of each value of a pixel, including black and white.
-        steps: number of steps in which an encoder fills in an image; null: one per pixel.
+        num_inference_steps: number of steps in which an encoder fills in an image; null: one per pixel.
 
     Raises:
         ValueError: if a number is out of range, or the network has too few positions for an image.
@@ -59,16 +59,16 @@ class ImageGeneration(GenerativeTask):
     metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "bits_per_dimension": "min"}
     title = "Image generation"
     columns = ("image", "target")
-    refusals: ClassVar[Mapping[str, str]] = {}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
     label_smoothing: float = field(default=0.0, init=False)
     max_new_tokens: int = field(init=False)
-    constraints: Constraints | None = field(default=None, init=False)
+    logits_processors: LogitsProcessors | None = field(default=None, init=False)
     z_loss: float = field(default=0.0, init=False)
     image_size: Sequence[int]
     num_channels: int
     levels: int
-    steps: int | None
+    num_inference_steps: int | None
 
     def __post_init__(self, context: TaskContext) -> None:
         if len(self.image_size) != 2 or min(self.image_size) < 1:
@@ -78,9 +78,10 @@ class ImageGeneration(GenerativeTask):
         if not 2 <= self.levels <= 256:
             raise ValueError(f"task.levels={self.levels}: expected 2 to 256")
         self.max_new_tokens = self.num_pixels = math.prod(self.image_size)
-        if self.steps is not None and not 1 <= self.steps <= self.num_pixels:
+        if self.num_inference_steps is not None and not 1 <= self.num_inference_steps <= self.num_pixels:
             raise ValueError(
-                f"task.steps={self.steps}: expected 1 to {self.num_pixels}, the pixels of an image, or null"
+                f"task.num_inference_steps={self.num_inference_steps}: expected 1 to {self.num_pixels}, the pixels "
+                "of an image, or null"
             )
         least = self.num_pixels + (0 if context.network.architecture == "full" else LEAST_TEXT)
         if context.max_length < least:
@@ -94,7 +95,7 @@ class ImageGeneration(GenerativeTask):
         self.num_codes = self.levels**self.num_channels
         self.sampling = Sampling(temperature=1.0)
         others = {*range(self.network.head.output.out_features)} - {*range(self.first, self.first + self.num_codes)}
-        self.constraints = Constraints(suppress_tokens=sorted(others))
+        self.logits_processors = LogitsProcessors(suppress_tokens=sorted(others))
 
     @classmethod
     def num_extra_tokens(cls, settings: Mapping[str, Any]) -> int:
@@ -102,10 +103,12 @@ class ImageGeneration(GenerativeTask):
         return int(settings["levels"] ** settings["num_channels"]) + 1
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns bits per dimension."""
         return [
-            Score(
+            MetricSpec(
                 "bits_per_dimension",
                 "test/bits_per_dimension",
                 "bits per dimension",
@@ -119,7 +122,7 @@ class ImageGeneration(GenerativeTask):
             )
         ]
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes text and pixels for the architecture.
 
         Raises:
@@ -127,30 +130,30 @@ class ImageGeneration(GenerativeTask):
         """
         texts = self.tokenizer.encode(targets_of(examples, "what is to be drawn"))
         return [
-            self.lay_out_image(self.asking(ids), self.codes_of(example) + self.first, example)
+            self.lay_out_image(self.build_prompt(ids), self.codes_of(example) + self.first, example)
             for example, ids in zip(examples, texts, strict=True)
         ]
 
-    def asking(self, ids: Sequence[int]) -> list[int]:
+    def build_prompt(self, ids: Sequence[int]) -> list[int]:
         """Returns a text as input; an encoder also reads it before the pixels, like a decoder."""
         special = self.tokenizer.special
         return [*special.begin, *ids, special.sep] if self.architecture != "full" else special.single(ids)
 
     def lay_out_image(
         self, source: Sequence[int], pixels: Int[np.ndarray, " pixels"], example: Example | None = None
-    ) -> Encoded:
+    ) -> EncodedExample:
         """Encodes a text and the tokens of an image.
 
         Args:
             source: see ``asking``.
         """
-        special, given, hidden = self.tokenizer.special, len(source), [IGNORE] * len(source)
+        special, given, hidden = self.tokenizer.special, len(source), [IGNORE_INDEX] * len(source)
         if self.architecture == "full":
-            return Encoded(np.append(special.start, pixels[:-1]), pixels, np.array(source), example=example)
+            return EncodedExample(np.append(special.start, pixels[:-1]), pixels, np.array(source), example=example)
         if self.architecture == "encoder_only":  # the hidden pixels are drawn at each step
-            return Encoded(np.append(source, pixels), np.append(hidden, pixels), example=example)
+            return EncodedExample(np.append(source, pixels), np.append(hidden, pixels), example=example)
         tokens, labels = np.append(source, pixels[:-1]), np.append(hidden[1:], pixels)
-        return Encoded(tokens, labels, prefix=given - 1, example=example)
+        return EncodedExample(tokens, labels, prefix=given - 1, example=example)
 
     def codes_of(self, example: Example) -> Int[np.ndarray, " pixels"]:
         """Returns the code of each pixel, from 0: the number whose digits are its levels, the first channel first.
@@ -158,7 +161,7 @@ class ImageGeneration(GenerativeTask):
         Raises:
             ValueError: if the image is missing or has another size.
         """
-        with refusing(f"{example.where}: "):
+        with error_prefix(f"{example.where}: "):
             if example.image is None:
                 raise ValueError("there is no image")
             values = as_image(example.image, self.shape, "task.num_channels, task.image_size")
@@ -173,10 +176,10 @@ class ImageGeneration(GenerativeTask):
         digits = np.stack([codes // self.levels**place % self.levels for place in reversed(range(self.shape[0]))])
         return Image.of(digits.reshape(self.shape) / (self.levels - 1))
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates the text, and keeps all pixels."""
         given = len(item.labels) - self.num_pixels + (self.architecture != "encoder_only")
-        source = item.tokens[:given] if item.source is None else item.source
+        source = item.inputs[:given] if item.source is None else item.source
         return self.lay_out_image(self.cut_text(source.tolist()), item.labels[-self.num_pixels :], item.example)
 
     def cut_text(self, source: Sequence[int]) -> list[int]:
@@ -190,7 +193,7 @@ class ImageGeneration(GenerativeTask):
             most, end = most - self.num_pixels + (self.architecture != "encoder_only"), 1
         return [*source] if len(source) <= most else [*source[: most - end], *source[len(source) - end :]]
 
-    def num_unanswered(self, batch: Batch) -> int:
+    def num_unprojected(self, batch: Batch) -> int:
         """Returns 0, since the head is computed at all positions."""
         return 0
 
@@ -213,13 +216,13 @@ class ImageGeneration(GenerativeTask):
             shares: number from 0 to 1 for each row: the fraction k / N, rounded up.
             orders: number for each position; the k pixels with the lowest are hidden.
         """
-        is_pixel, weights = batch.labels != IGNORE, (batch.labels != IGNORE).to(torch.float32)
+        is_pixel, weights = batch.labels != IGNORE_INDEX, (batch.labels != IGNORE_INDEX).to(torch.float32)
         if self.architecture == "encoder_only":
             counts = (shares * self.num_pixels).floor().clamp(max=self.num_pixels - 1) + 1
             ranks = orders.masked_fill(~is_pixel, torch.inf).argsort(1).argsort(1)
             is_hidden = is_pixel & (ranks < counts[:, None])
             weights = is_hidden * (self.num_pixels / counts)[:, None]
-            batch = with_tokens(batch, batch.tokens.masked_fill(is_hidden, self.first + self.num_codes))
+            batch = with_tokens(batch, batch.inputs.masked_fill(is_hidden, self.first + self.num_codes))
         logits = self.logits_of_codes(batch)
         labels = (batch.labels - self.first).clamp(min=0)
         losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(weights)
@@ -232,7 +235,7 @@ class ImageGeneration(GenerativeTask):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the metrics listed in the class docstring."""
-        return {"token_accuracy": Mean()}
+        return {"token_accuracy": ExactMean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds the losses of all pixels to the metrics."""
@@ -242,8 +245,8 @@ class ImageGeneration(GenerativeTask):
         if self.architecture == "encoder_only":
             for row, number, labels in zip(drawn, numbers, batch.labels.cpu().numpy(), strict=True):
                 random = np.random.default_rng((self.seed, number))
-                row[0], row[1:][labels != IGNORE] = random.random(), random.random(self.num_pixels)
-        numbers_drawn = upload(torch.from_numpy(drawn), self.device)
+                row[0], row[1:][labels != IGNORE_INDEX] = random.random(), random.random(self.num_pixels)
+        numbers_drawn = copy_to_device(torch.from_numpy(drawn), self.device)
         nats, hits = self._nats(batch, numbers_drawn[:, 0], numbers_drawn[:, 1:])
         metrics["loss"].update(nats.sum(), rows * self.num_pixels)
         metrics["token_accuracy"].update(hits.sum(), rows * self.num_pixels)
@@ -254,7 +257,7 @@ class ImageGeneration(GenerativeTask):
         """Adds the loss in bits."""
         return {**values, "bits_per_dimension": values["loss"] / math.log(2) / self.shape[0]}
 
-    def asked(self, example: Example) -> str:
+    def model_input(self, example: Example) -> str:
         """Returns the text."""
         return example.target or ""
 
@@ -270,7 +273,7 @@ class ImageGeneration(GenerativeTask):
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Generates an image for each text."""
-        given = [self.cut_text(self.asking(ids)) for ids in self.tokenizer.encode(texts)]
+        given = [self.cut_text(self.build_prompt(ids)) for ids in self.tokenizer.encode(texts)]
         drawn = self._fill_in(given) if self.architecture == "encoder_only" else self.decode_ids(given)
         return [self.image_of(np.array(ids) - self.first) for ids in drawn]
 
@@ -279,12 +282,12 @@ class ImageGeneration(GenerativeTask):
         hidden = np.full(self.num_pixels, self.first + self.num_codes)
         items = [self.lay_out_image(source, hidden) for source in given]
         batch = collate(items).to(self.device)
-        places = batch.labels != IGNORE
+        places = batch.labels != IGNORE_INDEX
         generator = self._generator or self.sampling.generator(self.device)
         drawn = torch.rand(len(given), self.num_pixels, dtype=torch.float32, device=self.device, generator=generator)
         orders = drawn.argsort(1).argsort(1)
-        tokens = batch.tokens.clone()
-        steps = self.steps or self.num_pixels
+        tokens = batch.inputs.clone()
+        steps = self.num_inference_steps or self.num_pixels
         for step in range(steps):
             low, high = (self.num_pixels * i // steps for i in (step, step + 1))
             logits = self.logits_of_codes(with_tokens(batch, tokens))[places]
@@ -296,7 +299,9 @@ class ImageGeneration(GenerativeTask):
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
         """Returns readable names of tokens; the name of a pixel is its levels."""
-        return [self.tokenizer.names([i])[0] if i < self.first else self._name_pixel(i - self.first) for i in ids]
+        return [
+            self.tokenizer.ids_to_tokens([i])[0] if i < self.first else self._name_pixel(i - self.first) for i in ids
+        ]
 
     def _name_pixel(self, code: int) -> str:
         if code == self.num_codes:
@@ -307,5 +312,5 @@ class ImageGeneration(GenerativeTask):
 def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:
     """Returns a copy of a batch with other tokens."""
     changed = copy(batch)
-    changed.tokens = tokens
+    changed.inputs = tokens
     return changed

@@ -13,15 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import Batch, CorpusFacts, Encoded, Example, pad
+from triptych.data import Batch, CorpusInfo, EncodedExample, Example, pad
 from triptych.data.batches.batch import Given
 from triptych.nn import Targets
 from triptych.nn.autocast import without_autocast
-from triptych.nn.head import PoolName
-from triptych.tasks.contrastive import Matches, contrastive_loss, key_of
-from triptych.tasks.exact_sums import Mean
+from triptych.nn.head import Pooling
+from triptych.tasks.contrastive import Matches, contrastive_loss, row_keys
+from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import ClassPrediction, Predictions
-from triptych.tasks.scores import Score
 from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext, targets_of
 
 RANKS = (1, 5, 10)
@@ -63,12 +63,12 @@ class ImageTextMatching(Task):
     reads = ("image",)
     input_title = "Image"
     predicts_tokens = False
-    has_two_towers = True
+    is_dual_encoder = True
     is_sum_of_examples = False
-    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "mean", "decoder_only": "mean"}  # see docs/images.md
-    refusals: ClassVar[Mapping[str, str]] = {
+    pooling: ClassVar[Mapping[str, Pooling]] = {"encoder_only": "mean", "decoder_only": "mean"}  # see docs/images.md
+    unsupported: ClassVar[Mapping[str, str]] = {
         **NOTHING_IS_WRITTEN,
-        "full": "texts and images are read apart from each other; use model=two_encoders or two_decoders",
+        "full": "texts and images are read apart from each other; use model=dual_encoder or dual_decoder",
     }
     ranked_by = ("reciprocal_rank", "1 / the rank of the right text")
 
@@ -110,11 +110,13 @@ class ImageTextMatching(Task):
             self.classes = before
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns recall at 1 of the text of an image, and of an image of a text."""
         ways = {"image_to_text": {"right": 1.0}, "text_to_image": {"found_image": 1.0}}
         return [
-            Score(
+            MetricSpec(
                 f"{way}_recall_1",
                 f"test/{way}_recall_1",
                 f"recall at 1, {way.replace('_', ' ')}",
@@ -127,11 +129,11 @@ class ImageTextMatching(Task):
         ]
 
     @classmethod
-    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+    def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
         """Raises a ValueError: the number of outputs of both heads must be set in the configuration."""
         raise ValueError("model.head.num_outputs=null: expected the width of the space in which texts and images meet")
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes text and image; the label is the key of the text.
 
         Raises:
@@ -139,21 +141,21 @@ class ImageTextMatching(Task):
         """
         texts = self.tokenizer.encode(targets_of(examples, "what belongs to the image"), as_target=True)
         return [
-            self._laid_out(np.array(self.tokenizer.special.single(ids)), self.see(example), example)
+            self._laid_out(np.array(self.tokenizer.special.single(ids)), self.pixel_values(example), example)
             for example, ids in zip(examples, texts, strict=True)
         ]
 
-    def _laid_out(self, tokens: Int[np.ndarray, " length"], image: Given, example: Example | None) -> Encoded:
-        return Encoded(tokens, np.array([key_of(tokens.tolist())]), image, example=example)
+    def _laid_out(self, tokens: Int[np.ndarray, " length"], image: Given, example: Example | None) -> EncodedExample:
+        return EncodedExample(tokens, np.array([row_keys(tokens.tolist())]), image, example=example)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates the text, keeps its end tokens, and recomputes its key."""
         assert item.source is not None
-        return self._laid_out(self._cut(item.tokens), item.source, item.example)
+        return self._laid_out(self._cut(item.inputs), item.source, item.example)
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "batch 2 width"]:
         """Returns the vectors of texts and images."""
-        vectors: Tensor = self.network(batch.tokens, batch.mask, source=batch.source)
+        vectors: Tensor = self.network(batch.inputs, batch.mask, source=batch.source)
         return vectors
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
@@ -162,7 +164,7 @@ class ImageTextMatching(Task):
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the metrics listed in the class docstring."""
         found: dict[str, Metric] = {"loss": Matches(self.network.head.output.out_features, RANKS)}
-        return found | ({"zero_shot_accuracy": Mean()} if self.corpus.labels else {})
+        return found | ({"zero_shot_accuracy": ExactMean()} if self.corpus.labels else {})
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
         """Adds the vectors of a batch to the metrics."""
@@ -204,7 +206,7 @@ class ImageTextMatching(Task):
         }
         return Predictions([self._texts[match.best_key] for match in found], numbers, self._indices)
 
-    def asked(self, example: Example) -> Any:
+    def model_input(self, example: Example) -> Any:
         """Returns the image."""
         return example.image
 
@@ -234,7 +236,7 @@ class ImageTextMatching(Task):
         """
         classes = self.labels
         check_classes(classes)
-        images = np.stack([self.see(Example("image", image=image)) for image in texts])
+        images = np.stack([self.pixel_values(Example("image", image=image)) for image in texts])
         network: Any = self.network
         vectors = network.read_source(torch.from_numpy(images).to(self.device))
         choices = self.vectors_of(classes)

@@ -11,10 +11,10 @@ import numpy as np
 from torchmetrics import Metric
 from torchmetrics.functional.text import edit_distance
 
-from triptych.data import IGNORE, Encoded, Example
-from triptych.tasks.exact_sums import Mean
+from triptych.data import IGNORE_INDEX, EncodedExample, Example
+from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction
-from triptych.tasks.scores import Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 from triptych.tasks.task import MetricModes, TaskContext
 
@@ -46,9 +46,9 @@ class Infilling(SequenceToSequence):
     and edit_similarity, the mean of 1 - (insertions and deletions from one to the other) / (length of both).
 
     Args:
-        share: fraction of the training texts that are cut; a causal decoder reads the others as a language model.
-        suffix_share: fraction of the cut texts with the suffix first (the encoder-decoder has one order only).
-        draws: how often each training text is cut.
+        fim_rate: fraction of the training texts that are cut; a causal decoder reads the others as a language model.
+        fim_spm_rate: fraction of the cut texts with the suffix first (the encoder-decoder has one order only).
+        copies_per_text: how often each training text is cut.
         middle: what training removes: a span between two random positions, a whole line, or the rest_of_line from a
             random position (then there is no suffix).
         test_middle: what evaluation removes.
@@ -64,18 +64,18 @@ class Infilling(SequenceToSequence):
     ranked_by = ("edit_similarity", "edit similarity")
     encodes_randomly = True
 
-    share: float
-    suffix_share: float
-    draws: int
+    fim_rate: float
+    fim_spm_rate: float
+    copies_per_text: int
     middle: Middle
     test_middle: Middle
 
     def __post_init__(self, context: TaskContext) -> None:
-        for name, value in (("share", self.share), ("suffix_share", self.suffix_share)):
+        for name, value in (("fim_rate", self.fim_rate), ("fim_spm_rate", self.fim_spm_rate)):
             if not 0 <= value <= 1:
                 raise ValueError(f"task.{name}={value}: expected 0 to 1")
-        if self.draws < 1:
-            raise ValueError(f"task.draws={self.draws}: expected at least 1")
+        if self.copies_per_text < 1:
+            raise ValueError(f"task.copies_per_text={self.copies_per_text}: expected at least 1")
         super().__post_init__(context)
         if len(self.tokenizer.special.sentinels) < LEAST_SENTINELS:
             raise ValueError(
@@ -84,29 +84,31 @@ class Infilling(SequenceToSequence):
             )
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns edit similarity, which credits nearly correct lines, and the fraction of correct lines."""
         return [
-            Score("edit_similarity", "test/edit_similarity", "edit similarity", True, "%",
+            MetricSpec("edit_similarity", "test/edit_similarity", "edit similarity", True, "%",
                   numerator={"edit_similarity": 1.0}),
-            Score("normalized_match", "test/normalized_match", "normalised match", True, "%",
+            MetricSpec("normalized_match", "test/normalized_match", "normalised match", True, "%",
                   is_of_right_answers=True, numerator={"normalized_match": 1.0}),
         ]  # fmt: skip
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes prefix, suffix and middle for evaluation."""
         parts = [parts_in_test(example.text, self.test_middle) for example in examples]
         return self._laid_out(examples, parts, [False] * len(examples))
 
-    def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes each text ``draws`` times, cut at random."""
-        encoded = list[Encoded]()
-        for draw in range(self.draws):
+        encoded = list[EncodedExample]()
+        for draw in range(self.copies_per_text):
             random = np.random.default_rng((self.seed, draw))
-            stay = random.random(len(examples)) >= self.share
+            stay = random.random(len(examples)) >= self.fim_rate
             if self.architecture != "decoder_only":
                 stay[:] = False
-            suffix_first = random.random(len(examples)) < self.suffix_share
+            suffix_first = random.random(len(examples)) < self.fim_spm_rate
             cut = [
                 ("", "", "") if stays else cut_out(example.text, self.middle, random)
                 for example, stays in zip(examples, stay, strict=True)
@@ -121,7 +123,7 @@ class Infilling(SequenceToSequence):
 
     def _laid_out(
         self, examples: Sequence[Example], parts: Sequence[tuple[str, str, str]], suffix_first: Sequence[bool]
-    ) -> list[Encoded]:
+    ) -> list[EncodedExample]:
         prefixes, suffixes, middles = (self.tokenizer.encode(side) for side in zip(*parts, strict=True))
         return [
             self.lay_out(self.given(prefix, suffix, suffix_first=first), middle, example)
@@ -140,23 +142,23 @@ class Infilling(SequenceToSequence):
             return [special.bos, before, behind, *suffix, between, *prefix]
         return [special.bos, before, *prefix, behind, *suffix, between]
 
-    def _learned(self, item: Encoded) -> Encoded:
+    def _learned(self, item: EncodedExample) -> EncodedExample:
         """Makes prefix and suffix targets, for a causal decoder."""
         if self.architecture != "decoder_only":
             return item
-        return replace(item, labels=np.append(item.tokens[1 : item.prefix + 1], item.labels[item.prefix :]))
+        return replace(item, labels=np.append(item.inputs[1 : item.prefix + 1], item.labels[item.prefix :]))
 
-    def _whole(self, ids: Sequence[int], item: Encoded) -> Encoded:
+    def _whole(self, ids: Sequence[int], item: EncodedExample) -> EncodedExample:
         """Encodes an uncut text, as for a language model."""
         special = self.tokenizer.special
-        return Encoded(np.array([special.bos, *ids]), np.array([*ids, special.eos]), example=item.example)
+        return EncodedExample(np.array([special.bos, *ids]), np.array([*ids, special.eos]), example=item.example)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates prefix and suffix at the ends farthest from the middle; see ``Task``."""
         if item.source is None and not item.prefix:  # an uncut text
-            return replace(item, tokens=item.tokens[: self.max_length], labels=item.labels[: self.max_length])
+            return replace(item, inputs=item.inputs[: self.max_length], labels=item.labels[: self.max_length])
         cut = self.truncate_pair(item)
-        is_learned = item.source is None and item.labels[0] != IGNORE
+        is_learned = item.source is None and item.labels[0] != IGNORE_INDEX
         return self._learned(cut) if is_learned else cut
 
     def truncate_source(self, source: Sequence[int]) -> list[int]:
@@ -180,7 +182,7 @@ class Infilling(SequenceToSequence):
             return ids[last + 1 :], ids[3:last], True
         return ids[2:first], ids[first + 1 : last], False
 
-    def asked(self, example: Example) -> str:
+    def model_input(self, example: Example) -> str:
         """Returns the text with a mark instead of its middle."""
         prefix, suffix, _ = parts_in_test(example.text, self.test_middle)
         return prefix + self.mark + suffix
@@ -192,11 +194,11 @@ class Infilling(SequenceToSequence):
     @property
     def mark(self) -> str:
         """The mark of the middle in an input text."""
-        return self.tokenizer.names(self.tokenizer.special.sentinels[:1])[0]
+        return self.tokenizer.ids_to_tokens(self.tokenizer.special.sentinels[:1])[0]
 
     def test_metrics(self) -> dict[str, Metric]:
         """Returns the metrics of CodeXGLUE."""
-        return {"normalized_match": Mean(), "edit_similarity": Mean()}
+        return {"normalized_match": ExactMean(), "edit_similarity": ExactMean()}
 
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
@@ -213,7 +215,7 @@ class Infilling(SequenceToSequence):
             metrics[name].update(math.fsum(of_each), len(of_each))
         return values
 
-    def check_asked(self, given: str) -> None:
+    def check_input(self, given: str) -> None:
         """Raises a ValueError if the text has several marks; see ``Task``."""
         if (count := given.count(self.mark)) > 1:
             raise ValueError(f"{count} times {self.mark} in a text; expected it once")
@@ -226,7 +228,7 @@ class Infilling(SequenceToSequence):
         """
         mark, given = self.tokenizer.special.sentinels[0], list[list[int]]()
         for text in texts:
-            self.check_asked(text)
+            self.check_input(text)
         for ids in self.tokenizer.encode_marked(texts, [mark]):
             place = ids.index(mark) if mark in ids else len(ids)
             given.append(self.given(ids[:place], ids[place + 1 :]))

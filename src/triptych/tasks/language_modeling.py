@@ -12,18 +12,18 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, Encoded, Example
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example
 from triptych.data.prefix import prefix_length
-from triptych.tasks.exact_sums import Mean, Sum, widest
+from triptych.tasks.exact_sums import ExactMean, ExactSum, widest
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.scores import Score
 from triptych.tasks.task import MetricModes
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
 
-BITS_PER_BYTE = Score(
+BITS_PER_BYTE = MetricSpec(
     name="bits_per_byte",
     key="test/bits_per_byte",
     title="bits per byte",
@@ -76,15 +76,17 @@ class LanguageModeling(GenerativeTask):
     title = "Language modelling"
     reads_long_text = True
     needs_input = False
-    refusals = {  # noqa: RUF012 - a class constant
+    unsupported = {  # noqa: RUF012 - a class constant
         "encoder_only": "an encoder sees the token that it should predict; "
-        "use model=decoder_only, or model=full or prefix_decoder (prefix models)"
+        "use model=decoder_only, or model=full or prefix_lm (prefix models)"
     }
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns bits per byte of the whole text and of the continuation; prefix models have only the latter."""
-        if architecture in ("full", "prefix_decoder"):
+        if architecture in ("full", "prefix_lm"):
             return [replace(CONTINUATION, key=BITS_PER_BYTE.key)]
         return [BITS_PER_BYTE, CONTINUATION]
 
@@ -94,7 +96,7 @@ class LanguageModeling(GenerativeTask):
         return self.architecture == "decoder_only"
 
     @property
-    def forgets_beginnings(self) -> bool:
+    def truncates_left(self) -> bool:
         """True for decoders, which continue the part of the text that fits."""
         return self.architecture != "full"
 
@@ -111,7 +113,7 @@ class LanguageModeling(GenerativeTask):
         """Whether the token ends in whitespace, so that a word begins after it."""
         return torch.from_numpy(self.tokenizer.ends_in_space())
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes lines; both parts are tokenized separately, so that all architectures have the same tokens."""
         cuts = [self._prefix_length(example.text) for example in examples]
         texts = [example.text for example in examples]
@@ -126,13 +128,13 @@ class LanguageModeling(GenerativeTask):
                 encoded.append(one_text(self.architecture, tokens, labels, len(prefix), example))
         return encoded
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates an example (see ``Task``); a prefix decoder keeps the end of its prefix, and the targets."""
-        if self.architecture != "prefix_decoder":
+        if self.architecture != "prefix_lm":
             return super().truncate(item)
         cut = max(0, item.prefix + 1 - self.prompt_length)
-        tokens, labels = (np.delete(row, np.s_[1 : 1 + cut])[: self.max_length] for row in (item.tokens, item.labels))
-        return replace(item, tokens=tokens, labels=labels, prefix=item.prefix - cut)
+        tokens, labels = (np.delete(row, np.s_[1 : 1 + cut])[: self.max_length] for row in (item.inputs, item.labels))
+        return replace(item, inputs=tokens, labels=labels, prefix=item.prefix - cut)
 
     def _prefix_length(self, text: str) -> int:
         """Returns the position of the cut in a line; between words, if the tokenizer reads whole words."""
@@ -142,14 +144,14 @@ class LanguageModeling(GenerativeTask):
         rest = text[cut:]
         return cut + next((i for i, character in enumerate(rest) if character.isspace()), len(rest))
 
-    def encode_window(self, ids: Int[np.ndarray, " window"]) -> Encoded:
+    def encode_window(self, ids: Int[np.ndarray, " window"]) -> EncodedExample:
         """Encodes a window of a long text, given one more token than the network reads."""
         half = len(ids) // 2
         if self.architecture == "full":
-            return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
+            return EncodedExample(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
         return one_text(self.architecture, ids[:-1], ids[1:], half - 1)
 
-    def asked(self, example: Example) -> str:
+    def model_input(self, example: Example) -> str:
         """Returns the first half of the line."""
         return example.text[: len(example.text) // 2]
 
@@ -160,12 +162,12 @@ class LanguageModeling(GenerativeTask):
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns sums of nats and of their denominators, over all target tokens and over the continuations."""
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
-        return {"token_accuracy": Mean(), **{name: Sum() for name in names}}
+        return {"token_accuracy": ExactMean(), **{name: ExactSum() for name in names}}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds the negative log-likelihoods of the target tokens, and their bytes, characters and words."""
         nats = self.scored_tokens(metrics, batch)[0].to(widest(self.device))
-        scored = batch.labels != IGNORE
+        scored = batch.labels != IGNORE_INDEX
         labels = batch.labels.where(scored, 0)  # any token: its sizes are not counted
         after_space = self.ends_in_space.to(self.device)[self._tokens_before(batch)].long()
         sizes = self.token_sizes.to(self.device)[:, after_space, labels] * scored
@@ -180,11 +182,11 @@ class LanguageModeling(GenerativeTask):
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
         """Returns the token before each label in the text; the first label follows the last token of the prefix."""
         if batch.source is None or batch.source_mask is None:
-            return batch.tokens
+            return batch.inputs
         special = self.tokenizer.special
         end, first = (0, 0) if self.corpus.is_stream else (len(special.end), len(special.target_begin))
         last = (batch.source_mask.sum(1, keepdim=True) - 1 - end).clamp(min=0)  # without a prefix: begin, end or bos
-        before = batch.tokens.clone()
+        before = batch.inputs.clone()
         before[:, first] = batch.source.gather(1, last)[:, 0]
         return before
 
@@ -214,9 +216,9 @@ class LanguageModeling(GenerativeTask):
         laid_out = special.single if self.architecture == "full" else special.opening
         begins_anywhere = self.corpus.is_stream  # windows have no bos
         prompts = [(ids or [special.bos]) if begins_anywhere else laid_out(ids) for ids in self.tokenizer.encode(texts)]
-        if self.network.room is None or self.architecture == "full":
+        if self.network.max_positions is None or self.architecture == "full":
             return self.answer(prompts)
-        kept = max(self.network.room - self.max_new_tokens, self.network.room // 2)
+        kept = max(self.network.max_positions - self.max_new_tokens, self.network.max_positions // 2)
         return self.answer([prompt[-kept:] for prompt in prompts])
 
 
@@ -226,8 +228,8 @@ def one_text(
     labels: Int[np.ndarray, " length"],
     prefix: int,
     example: Example | None = None,
-) -> Encoded:
+) -> EncodedExample:
     """Encodes a text for a decoder; the prefix of a prefix decoder is not a target."""
-    if architecture == "prefix_decoder":
-        labels = np.append(np.full(prefix, IGNORE), labels[prefix:])
-    return Encoded(tokens, labels, prefix=prefix, example=example)
+    if architecture == "prefix_lm":
+        labels = np.append(np.full(prefix, IGNORE_INDEX), labels[prefix:])
+    return EncodedExample(tokens, labels, prefix=prefix, example=example)

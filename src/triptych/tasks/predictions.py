@@ -53,7 +53,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class TestPrediction:
-    """The prediction for one example of the test split; a line of answers.jsonl (docs/run_directory.md).
+    """The prediction for one example of the test split; a line of predictions.jsonl (docs/run_directory.md).
 
     Attributes:
         index: index of the example in the split.

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from triptych.data import Sound, Tokenizer
+from triptych.data import Audio, Tokenizer
 from triptych.nn import Network
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.predictions import Prediction
@@ -61,7 +61,7 @@ class Predictor:
         task.begin_predictions(batch_size, advance)
         if task.audio is not None:
             known = task.audio.speaker_means
-            task.audio.update_speaker_means([x for x in texts if isinstance(x, Sound) and x.speaker not in known])
+            task.audio.update_speaker_means([x for x in texts if isinstance(x, Audio) and x.speaker not in known])
         for start in range(0, len(texts), BATCHES_SORTED * batch_size):
             some = texts[start : start + BATCHES_SORTED * batch_size]
             predicted: dict[int, Prediction] = {}

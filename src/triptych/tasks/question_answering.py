@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
-from triptych.nn.transfer import upload
-from triptych.tasks.exact_sums import Mean
+from triptych.data import IGNORE_INDEX, Batch, CorpusInfo, EncodedExample, Example, collate
+from triptych.nn.device_copy import copy_to_device
+from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.predictions import Predictions
-from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence import cut_pair
 from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext
 
@@ -52,12 +52,12 @@ class QuestionAnswering(Task):
     name = "question_answering"
     metric_modes: ClassVar[MetricModes] = {"exact_match": "max", "f1": "max"}
     title = "Question answering"
-    columns = ("text", "pair", "answers")
+    columns = ("text", "text_pair", "answers")
     input_title = "Question"
     predicts_tokens = False
-    answers_a_part = True
+    truncates_input = True
     reads_pairs = True
-    refusals = NOTHING_IS_WRITTEN
+    unsupported = NOTHING_IS_WRITTEN
 
     label_smoothing: float = field(default=0.0, init=False)
     max_answer_tokens: int
@@ -68,26 +68,30 @@ class QuestionAnswering(Task):
         super().__post_init__(context)
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns the F1 of the words; first exact match, if its best value is known."""
         exact = replace(EXACT_MATCH, numerator={"exact_match": 1.0})
-        words = Score("f1", "test/f1", "F1 of the words", True, "%", is_of_right_answers=True, numerator={"f1": 1.0})
+        words = MetricSpec(
+            "f1", "test/f1", "F1 of the words", True, "%", is_of_right_answers=True, numerator={"f1": 1.0}
+        )
         return [exact, words] if exact.key in optimum else [words]
 
     @classmethod
-    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+    def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
         """Returns 2, for start and end."""
         return 2
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes question and text; the labels are the first and last token of the answer.
 
         Raises:
             ValueError: if an example has no text or no answers, or an answer is not at its position in the text.
         """
         for example in examples:
-            if example.pair is None or example.answers is None:
-                what = "text that answers it" if example.pair is None else "list of answers"
+            if example.text_pair is None or example.answers is None:
+                what = "text that answers it" if example.text_pair is None else "list of answers"
                 raise ValueError(f"{example.where}: a question, but there is no {what}")
         questions = self.tokenizer.encode([example.text for example in examples])
         encoded = []
@@ -99,21 +103,21 @@ class QuestionAnswering(Task):
 
     def _texts(self, examples: Sequence[Example]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Returns the tokens of the texts, and the character range of each token."""
-        return self.tokenizer.encode_with_places([example.pair or "" for example in examples])
+        return self.tokenizer.encode_with_places([example.text_pair or "" for example in examples])
 
     def _laid_out(
         self, given: Int[np.ndarray, " length"], prefix: int, labels: Int[np.ndarray, " 2"], example: Example | None
-    ) -> Encoded:
-        return Encoded(given, labels, given if self.architecture == "full" else None, prefix, example)
+    ) -> EncodedExample:
+        return EncodedExample(given, labels, given if self.architecture == "full" else None, prefix, example)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates the longer of question and text; see ``Task``."""
-        tokens, prefix = cut_pair(item.tokens, item.prefix, self.max_length, self.tokenizer.special)
+        tokens, prefix = cut_pair(item.inputs, item.prefix, self.max_length, self.tokenizer.special)
         labels = item.labels - item.prefix + prefix
         has_answer = item.labels[0] >= item.prefix and labels[1] < len(tokens) - len(self.tokenizer.special.end)
         return self._laid_out(tokens, prefix, labels if has_answer else np.zeros_like(labels), item.example)
 
-    def leading(self, batch: Batch) -> Int[Tensor, " rows"]:
+    def num_global_tokens(self, batch: Batch) -> Int[Tensor, " rows"]:
         """Returns the length of the question with its special tokens; see ``Task``."""
         return batch.prefix
 
@@ -123,7 +127,7 @@ class QuestionAnswering(Task):
         device, longest = batch.prefix.device, batch.mask.shape[1]
         lengths = batch.mask.sum(1)
         if batch.lengths is not None:
-            longest, lengths = max(batch.lengths), upload(torch.tensor(batch.lengths), device)
+            longest, lengths = max(batch.lengths), copy_to_device(torch.tensor(batch.lengths), device)
         places = torch.arange(longest, device=device)
         ends = lengths - len(self.tokenizer.special.end)
         return (places >= batch.prefix[:, None]) & (places < ends[:, None])
@@ -145,7 +149,7 @@ class QuestionAnswering(Task):
     ) -> Float[Tensor, ""]:
         """Computes the sum of the cross-entropies of starts and ends."""
         both = torch.cat(self._scores(logits, batch))
-        return F.cross_entropy(both, batch.labels.T.flatten(), ignore_index=IGNORE, reduction="sum")
+        return F.cross_entropy(both, batch.labels.T.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
 
     def reference(self, example: Example) -> str:
         """Returns the first correct answer."""
@@ -153,7 +157,7 @@ class QuestionAnswering(Task):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the metrics listed in the class docstring."""
-        return {"exact_match": Mean(), "f1": Mean()}
+        return {"exact_match": ExactMean(), "f1": ExactMean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
@@ -185,13 +189,15 @@ class QuestionAnswering(Task):
                 answers.append("")
                 continue
             prefix = int(batch.prefix[i])
-            answers.append((example.pair or "")[places[firsts[i] - prefix][0] : places[lasts[i] - prefix][1]].strip())
+            answers.append(
+                (example.text_pair or "")[places[firsts[i] - prefix][0] : places[lasts[i] - prefix][1]].strip()
+            )
         return answers
 
     def predict_batch(self, texts: Sequence[Any]) -> list[str]:
         """Returns the answer for each pair of question and text; "": no answer."""
         examples = [self.example_of(given, Example("", answers=())) for given in texts]
-        batch = collate(self.fit(self.encode(examples))).to(self.device)
+        batch = collate(self.enforce_max_length(self.encode(examples))).to(self.device)
         return self._answers(batch, self.forward(batch))
 
 
@@ -201,7 +207,7 @@ def _span(example: Example, places: Sequence[tuple[int, int]]) -> tuple[int, int
     Raises:
         ValueError: if the answer is not at its position in the text, or has no token.
     """
-    (answer, *_), text = example.answers or (), example.pair or ""
+    (answer, *_), text = example.answers or (), example.text_pair or ""
     stop = answer.start + len(answer.text)
     if text[answer.start : stop] != answer.text:
         raise ValueError(
@@ -235,10 +241,10 @@ def best_spans(
 
 def right_answers(example: Example) -> list[str]:
     """Returns the correct answers; if there are none, "" is correct (Rajpurkar et al. 2018)."""
-    return [answer.text for answer in example.answers or () if normalized(answer.text)] or [""]
+    return [answer.text for answer in example.answers or () if normalize_answer(answer.text)] or [""]
 
 
-def normalized(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """Normalizes an answer like the evaluation of SQuAD (Rajpurkar et al. 2016).
 
     The result is in lower case, without ASCII punctuation, articles, and repeated whitespace."""
@@ -248,14 +254,14 @@ def normalized(answer: str) -> str:
 
 def exact_match(guess: str, right: str) -> float:
     """Returns 1 if the normalized answers are equal, else 0."""
-    return float(normalized(guess) == normalized(right))
+    return float(normalize_answer(guess) == normalize_answer(right))
 
 
 def f1(guess: str, right: str) -> float:
     """Computes 2 n / (words of the guess + words of the right answer) of normalized answers.
 
     n is the number of common words, counted with repetitions. If one answer has no words: 1 if neither has, else 0."""
-    ours, theirs = normalized(guess).split(), normalized(right).split()
+    ours, theirs = normalize_answer(guess).split(), normalize_answer(right).split()
     if not ours or not theirs:
         return float(ours == theirs)
     common = (Counter(ours) & Counter(theirs)).total()

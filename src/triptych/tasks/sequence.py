@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.config import refusing
-from triptych.data import Encoded, Example, SpecialTokens, collate
+from triptych.config import error_prefix
+from triptych.data import EncodedExample, Example, SpecialTokens, collate
 from triptych.data.batches.batch import Given
-from triptych.nn.head import PoolName
+from triptych.nn.head import Pooling
 from triptych.tasks.task import NOTHING_IS_WRITTEN, Task
 
 
@@ -26,9 +26,9 @@ class SequenceTask(Task):
     second as type 1. If a pair is too long, the longer text is cut."""
 
     predicts_tokens = False
-    answers_a_part = True
-    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
-    refusals: ClassVar[Mapping[str, str]] = NOTHING_IS_WRITTEN
+    truncates_input = True
+    pooling: ClassVar[Mapping[str, Pooling]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
+    unsupported: ClassVar[Mapping[str, str]] = NOTHING_IS_WRITTEN
 
     @property
     def reads_pairs(self) -> bool:
@@ -47,7 +47,7 @@ class SequenceTask(Task):
         """Returns the class."""
         return example.label or ""
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes each text, pair, image or audio clip, and its label.
 
         Raises:
@@ -55,18 +55,18 @@ class SequenceTask(Task):
         """
         encoded = []
         for example, (given, prefix) in zip(examples, self._inputs(examples), strict=True):
-            with refusing(f"{example.where}: "):
+            with error_prefix(f"{example.where}: "):
                 label = self.label(example)
             encoded.append(self._laid_out(given, prefix, label, example))
         return encoded
 
-    def _laid_out(self, given: Given, prefix: int, label: int, example: Example | None) -> Encoded:
+    def _laid_out(self, given: Given, prefix: int, label: int, example: Example | None) -> EncodedExample:
         labels = np.array([label])
         if self.architecture != "full":
-            return Encoded(given, labels, prefix=prefix, example=example)
+            return EncodedExample(given, labels, prefix=prefix, example=example)
         read_again = given[:-1] if given.ndim == 1 else ()  # only the encoder reads audio and images
         tokens = np.append(self.tokenizer.special.start, read_again).astype(np.int64)
-        return Encoded(tokens, labels, given, prefix, example)
+        return EncodedExample(tokens, labels, given, prefix, example)
 
     def _inputs(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
         """Yields each text, pair, image or audio clip, and the position of the second text."""
@@ -75,18 +75,22 @@ class SequenceTask(Task):
             return
         if self.image_shape is None:
             special = self.tokenizer.special
-            seconds = iter(self.tokenizer.encode([example.pair for example in examples if example.pair is not None]))
+            seconds = iter(
+                self.tokenizer.encode([example.text_pair for example in examples if example.text_pair is not None])
+            )
             for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
-                if example.pair is None and self.reads_pairs:
+                if example.text_pair is None and self.reads_pairs:
                     raise ValueError(f"{example.where}: one text; expected a pair, as in training")
-                tokens, prefix = (special.single(ids), 0) if example.pair is None else special.pair(ids, next(seconds))
+                tokens, prefix = (
+                    (special.single(ids), 0) if example.text_pair is None else special.pair(ids, next(seconds))
+                )
                 yield np.array(tokens), prefix
             return
-        yield from ((self.see(example), 0) for example in examples)
+        yield from ((self.pixel_values(example), 0) for example in examples)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates an example (see ``Task``); both sides of an encoder-decoder read the same truncated text."""
-        given = item.tokens if item.source is None else item.source
+        given = item.inputs if item.source is None else item.source
         cut, prefix = self._cut(given), 0
         if item.prefix:
             cut, prefix = cut_pair(given, item.prefix, self.max_length, self.tokenizer.special)
@@ -99,14 +103,14 @@ class SequenceTask(Task):
             inputs: inputs of ``predict``.
         """
         if self.audio is not None:
-            examples = [Example("sound", sound=sound) for sound in inputs]
+            examples = [Example("audio", audio=sound) for sound in inputs]
         elif self.image_shape is None:
             examples = [self.example_of(given, Example("")) for given in inputs]
         else:
             examples = [Example("image", image=image) for image in inputs]
         laid_out = zip(self._inputs(examples), examples, strict=True)
         encoded = [self._laid_out(given, prefix, 0, example) for (given, prefix), example in laid_out]
-        fitting = encoded if self.audio is not None else self.fit(encoded)
+        fitting = encoded if self.audio is not None else self.enforce_max_length(encoded)
         return self.forward(collate(fitting).to(self.device)).float()
 
 

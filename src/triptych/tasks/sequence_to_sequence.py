@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, Encoded, Example
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example
 from triptych.models.generation import BeamSearch
-from triptych.tasks.exact_sums import Mean
+from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.predictions import Prediction, Predictions
@@ -37,10 +37,10 @@ class SequenceToSequence(GenerativeTask):
 
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
     metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "exact_match": "max"}
-    answers_a_part = True
-    refusals: ClassVar[Mapping[str, str]] = {
+    truncates_input = True
+    unsupported: ClassVar[Mapping[str, str]] = {
         "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
-        "use model=full, decoder_only or prefix_decoder, or task=classification"
+        "use model=full, decoder_only or prefix_lm, or task=classification"
     }
 
     num_beams: int
@@ -72,7 +72,7 @@ class SequenceToSequence(GenerativeTask):
         """True for a decoder-only model, for source and separator; see ``GenerativeTask``."""
         return self.architecture == "decoder_only"
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes source and target for the architecture.
 
         Raises:
@@ -83,11 +83,11 @@ class SequenceToSequence(GenerativeTask):
         sources = self.tokenizer.encode([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
         return [
-            self.lay_out(self.asking(source), target, example)
+            self.lay_out(self.build_prompt(source), target, example)
             for example, source, target in zip(examples, sources, targets, strict=True)
         ]
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         return self.truncate_pair(item)
 
     def reference(self, example: Example) -> str:
@@ -96,14 +96,18 @@ class SequenceToSequence(GenerativeTask):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns token accuracy and exact match, and in the test the metrics of decoded outputs."""
-        return {"token_accuracy": Mean(), "exact_match": Mean(), **(self.test_metrics() if stage == "test" else {})}
+        return {
+            "token_accuracy": ExactMean(),
+            "exact_match": ExactMean(),
+            **(self.test_metrics() if stage == "test" else {}),
+        }
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
         """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test."""
         _, guesses = self.scored_tokens(metrics, batch)
         # Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it.
         if stage == "val":
-            hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
+            hits = ((guesses == batch.labels) | (batch.labels == IGNORE_INDEX)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
             return None
         self._waiting.append(batch)
@@ -138,7 +142,7 @@ class SequenceToSequence(GenerativeTask):
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Returns the generated text for each input."""
-        return self.answer([self._fitting(self.asking(ids)) for ids in self.tokenizer.encode(texts)])
+        return self.answer([self._fitting(self.build_prompt(ids)) for ids in self.tokenizer.encode(texts)])
 
     def _fitting(self, source: list[int]) -> list[int]:
         return self.truncate_source(source) if self.truncates else source
@@ -146,4 +150,4 @@ class SequenceToSequence(GenerativeTask):
     def _sources_of(self, batch: Batch) -> list[list[int]]:
         if batch.source is not None and batch.source_mask is not None:
             return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
-        return [row[: n + 1] for row, n in zip(batch.tokens.tolist(), batch.prefix.tolist(), strict=True)]
+        return [row[: n + 1] for row, n in zip(batch.inputs.tolist(), batch.prefix.tolist(), strict=True)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from triptych.data import Batch, Encoded, Example, side_by_side
+from triptych.data import Batch, EncodedExample, Example, pad_and_stack
 from triptych.models.generation import Prompts
 from triptych.nn.network import count_positions
 from triptych.tasks.predictions import Prediction
@@ -24,7 +24,7 @@ class SignalToText(SequenceToSequence):
     The encoder-decoder reads the signal with its encoder and generates with its decoder. A decoder-only model reads
     signal and text in one sequence, the signal first; a prefix decoder attends to the signal in both directions."""
 
-    answers_a_part = False
+    truncates_input = False
     signal: ClassVar[str]
     """The field of ``Example`` with the signal."""
 
@@ -36,7 +36,7 @@ class SignalToText(SequenceToSequence):
             ValueError: if the signal is missing or invalid for the network.
         """
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes signal and text for the architecture.
 
         Raises:
@@ -53,7 +53,7 @@ class SignalToText(SequenceToSequence):
             for example, target in zip(examples, targets, strict=True)
         ]
 
-    def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
+    def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> EncodedExample:
         """Encodes the signal, and the text after its start token.
 
         Args:
@@ -63,12 +63,12 @@ class SignalToText(SequenceToSequence):
         tokens, labels = special.written(target)
         if self.architecture != "full":
             tokens, labels = [special.bos, *target], [*target, special.eos]
-        return Encoded(np.array(tokens), np.array(labels), given, example=example)
+        return EncodedExample(np.array(tokens), np.array(labels), given, example=example)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Cuts the text to its first ``max_length`` tokens; for audio see ``truncate_audio``."""
-        tokens, labels = item.tokens[: self.max_length], item.labels[: self.max_length]
-        return Encoded(tokens, labels, item.source, example=item.example)
+        tokens, labels = item.inputs[: self.max_length], item.labels[: self.max_length]
+        return EncodedExample(tokens, labels, item.source, example=item.example)
 
     def predict_batch(self, texts: Sequence[Any]) -> Sequence[Prediction]:
         """Returns the generated text for each signal.
@@ -94,8 +94,8 @@ class SignalToText(SequenceToSequence):
     def _start(self, given: Sequence[Any]) -> Prompts:
         """Returns the prompts and the state of the network after reading the signals."""
         network: Any = self.network
-        room = network.room
-        source, mask = (None if part is None else part.to(self.device) for part in side_by_side(given))
+        room = network.max_positions
+        source, mask = (None if part is None else part.to(self.device) for part in pad_and_stack(given))
         assert source is not None
         special, is_full = self.tokenizer.special, self.architecture == "full"
         given_tokens = [special.start, *special.target_begin] if is_full else [special.bos]

@@ -10,11 +10,11 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
-from triptych.data import IGNORE, Batch, CorpusFacts, Example
-from triptych.nn.transfer import upload
-from triptych.tasks.exact_sums import OfPairs, widest
+from triptych.data import IGNORE_INDEX, Batch, CorpusInfo, Example
+from triptych.nn.device_copy import copy_to_device
+from triptych.tasks.exact_sums import PairStatistic, widest
+from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Predictions
-from triptych.tasks.scores import Score
 from triptych.tasks.sequence import SequenceTask
 from triptych.tasks.task import MetricModes
 
@@ -29,17 +29,19 @@ class Similarity(SequenceTask):
     name = "similarity"
     metric_modes: ClassVar[MetricModes] = {"pearson": "max", "spearman": "max", "mean_squared_error": "min"}
     title = "Similarity"
-    columns = ("text", "pair", "score")
+    columns = ("text", "text_pair", "score")
 
     label_smoothing: float = field(default=0.0, init=False)
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns Spearman's correlation."""
-        return [Score("spearman", "test/spearman", "Spearman correlation", higher_is_better=True)]
+        return [MetricSpec("spearman", "test/spearman", "Spearman correlation", higher_is_better=True)]
 
     @classmethod
-    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+    def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
         """Returns 1."""
         return 1
 
@@ -55,13 +57,13 @@ class Similarity(SequenceTask):
         """Computes the sum of the squared errors."""
         outputs = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
         errors = outputs - self._scores(batch).to(outputs.dtype)
-        return (errors * (batch.labels[:, 0] != IGNORE)).square().sum()
+        return (errors * (batch.labels[:, 0] != IGNORE_INDEX)).square().sum()
 
     def _scores(self, batch: Batch) -> Float[Tensor, " batch"]:
         scores = [0.0 if e is None or e.score is None else e.score for e in batch.examples]
         scores = scores or [0.0] * len(batch.labels)  # a process without examples reads a batch without targets
         device = batch.labels.device
-        return upload(torch.tensor(scores, dtype=widest(device)), device)
+        return copy_to_device(torch.tensor(scores, dtype=widest(device)), device)
 
     def reference(self, example: Example) -> str:
         """Returns the score with six significant digits."""
@@ -69,12 +71,12 @@ class Similarity(SequenceTask):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the metrics listed in the class docstring."""
-        return {"pearson": OfPairs(pearson_corrcoef), "spearman": OfPairs(spearman_corrcoef)}
+        return {"pearson": PairStatistic(pearson_corrcoef), "spearman": PairStatistic(spearman_corrcoef)}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds outputs and scores to the metrics."""
         logits = self.scored_logits(metrics, batch)
-        scored = batch.labels[:, 0] != IGNORE
+        scored = batch.labels[:, 0] != IGNORE_INDEX
         for metric in (metrics["pearson"], metrics["spearman"]):
             metric.update(logits[scored, 0], self._scores(batch)[scored])
         outputs = logits[:, 0].tolist()

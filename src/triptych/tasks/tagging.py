@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
-from triptych.tasks.exact_sums import Mean
+from triptych.data import IGNORE_INDEX, Batch, CorpusInfo, EncodedExample, Example, collate
+from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.metric_specs import ACCURACY, MetricSpec
 from triptych.tasks.predictions import Predictions
-from triptych.tasks.scores import ACCURACY, Score
 from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task
 
 log = logging.getLogger("triptych")
@@ -26,7 +26,7 @@ SCHEMES = {"IO": "I", "BIO": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BM
 UNTYPED = ", untyped"
 AS_BIOES = str.maketrans("LUM", "ESI")
 
-ENTITY_F1 = Score(
+ENTITY_F1 = MetricSpec(
     name="entity_f1",
     key="test/entity_f1",
     title="F1 of the entities",
@@ -57,10 +57,12 @@ class Tagging(Task):
     title = "Tagging"
     columns = ("words", "tags")
     predicts_tokens = False
-    refusals = NOTHING_IS_WRITTEN
+    unsupported = NOTHING_IS_WRITTEN
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns accuracy; first the F1 of the entities, if the tags mark entities."""
         accuracy = replace(ACCURACY, numerator={"correct": 1.0}, denominator={"words": 1.0})
         return [ENTITY_F1, accuracy] if ENTITY_F1.key in metrics else [accuracy]
@@ -71,11 +73,11 @@ class Tagging(Task):
         return self.corpus.tag_labels
 
     @classmethod
-    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+    def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
         """Returns the number of tags."""
         return len(corpus.tag_labels)
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes the words, with the tag of each word as the label of its first token.
 
         Raises:
@@ -98,10 +100,12 @@ class Tagging(Task):
             if special.unk is not None:  # some words, such as control characters, have no tokens
                 pieces = [piece or [special.unk] for piece in pieces]
             tokens = np.array(special.single([i for piece in pieces for i in piece]))
-            labels = np.full(len(tokens), IGNORE)
-            labels[first_tokens(pieces, len(special.begin))] = [IGNORE if tag is None else numbers[tag] for tag in tags]
+            labels = np.full(len(tokens), IGNORE_INDEX)
+            labels[first_tokens(pieces, len(special.begin))] = [
+                IGNORE_INDEX if tag is None else numbers[tag] for tag in tags
+            ]
             source = tokens if self.architecture == "full" else None
-            encoded.append(Encoded(tokens, labels, source, example=example))
+            encoded.append(EncodedExample(tokens, labels, source, example=example))
         return encoded
 
     def reference(self, example: Example) -> str:
@@ -111,12 +115,12 @@ class Tagging(Task):
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns the metrics listed in the class docstring."""
         names = ("precision", "recall", "f1") if scheme_of(self.corpus.tag_labels) else ()
-        return {"accuracy": Mean(), **{f"entity_{name}": Mean() for name in names}}
+        return {"accuracy": ExactMean(), **{f"entity_{name}": ExactMean() for name in names}}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
-        hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE)
+        hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE_INDEX)
         truths = [_asked(example) for example in batch.examples if example is not None]
         metrics["accuracy"].update(hits.sum(), sum(map(len, truths)))
         guesses = self._tags(batch, logits)
@@ -153,7 +157,7 @@ class Tagging(Task):
 
     def _tags(self, batch: Batch, logits: Float[Tensor, "batch length tags"]) -> list[list[str]]:
         """Returns the most likely tag of each word that was read."""
-        rows = zip(logits.argmax(-1), batch.labels != IGNORE, strict=True)
+        rows = zip(logits.argmax(-1), batch.labels != IGNORE_INDEX, strict=True)
         return [[self.corpus.tag_labels[i] for i in row[scored].tolist()] for row, scored in rows]
 
     def predict_batch(self, texts: Sequence[str]) -> list[str]:
@@ -166,7 +170,7 @@ class Tagging(Task):
             Example(text, words=words, tags=(tag_labels[0],) * len(words))
             for text, words in zip(texts, cut, strict=True)
         ]
-        batch = collate(self.fit(self.encode(examples))).to(self.device)
+        batch = collate(self.enforce_max_length(self.encode(examples))).to(self.device)
         return [" ".join(tags) for tags in self._tags(batch, self.forward(batch))]
 
 

@@ -12,14 +12,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.config import refusing
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, LongText, Sound, Tokenizer, as_image
+from triptych.config import error_prefix
+from triptych.data import (
+    IGNORE_INDEX,
+    Audio,
+    Batch,
+    CorpusInfo,
+    EncodedExample,
+    Example,
+    Image,
+    LongText,
+    Tokenizer,
+    as_image,
+)
 from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Targets
-from triptych.nn.head import PoolName
+from triptych.nn.head import Pooling
 from triptych.tasks.audio_inputs import AudioInputs
 from triptych.tasks.forward import run_network
+from triptych.tasks.metric_specs import LOSS, MetricSpec, TaskInfo
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.scores import LOSS, Score, TaskFacts
 from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
 
 MetricModes = Mapping[str, Literal["min", "max"] | None]
@@ -27,7 +38,7 @@ MetricModes = Mapping[str, Literal["min", "max"] | None]
 BATCHES_SORTED = 16
 """Number of batches of texts that are sorted by length and predicted together."""
 NOTHING_IS_WRITTEN = {
-    "prefix_decoder": "all of the input is given, so it would be an encoder; use model=encoder_only or decoder_only"
+    "prefix_lm": "all of the input is given, so it would be an encoder; use model=encoder_only or decoder_only"
 }
 """Reasons why tasks without text generation do not support an architecture."""
 
@@ -37,7 +48,7 @@ class TaskContext:
     """The arguments of every task that are not its settings.
 
     Attributes:
-        network: an ``EncoderOnly``, ``DecoderOnly``, ``PrefixDecoder`` or ``EncoderDecoder``.
+        network: an ``EncoderOnly``, ``DecoderOnly``, ``PrefixLM`` or ``EncoderDecoder``.
         tokenizer: tokenizer of the texts.
         corpus: facts about the corpus, such as its classes.
         seed: seed of dropout at each step and of the random draws of the task.
@@ -48,7 +59,7 @@ class TaskContext:
 
     network: Network
     tokenizer: Tokenizer
-    corpus: CorpusFacts
+    corpus: CorpusInfo
     seed: int
     max_length: int
     truncates: bool = False
@@ -91,19 +102,19 @@ class Task(ABC):
     """Reason why the architectures are not comparable on this task; empty: they are."""
     ranked_by: ClassVar[tuple[str, str]] = ("", "")
     """The number that ranks predictions, and its name in a sentence; empty: the contribution to the score."""
-    writes_text: ClassVar[bool] = False
+    generates_text: ClassVar[bool] = False
     """Whether predictions are texts generated token by token."""
-    refusals: ClassVar[Mapping[str, str]] = {}
+    unsupported: ClassVar[Mapping[str, str]] = {}
     """Reasons why an architecture does not support this task."""
-    pools: ClassVar[Mapping[str, PoolName]] = {
+    pooling: ClassVar[Mapping[str, Pooling]] = {
         "encoder_only": "none",
         "decoder_only": "none",
-        "prefix_decoder": "none",
+        "prefix_lm": "none",
         "full": "none",
     }
     """The pooling of the head, by architecture."""
-    has_two_towers: ClassVar[bool] = False
-    """Whether the network is a ``TwoTowers``."""
+    is_dual_encoder: ClassVar[bool] = False
+    """Whether the network is a ``DualEncoderBase``."""
     is_sum_of_examples: ClassVar[bool] = True
     """Whether the loss of a step is a sum over independent examples, so that it can be computed in parts."""
     predicts_tokens: ClassVar[bool] = True
@@ -118,7 +129,7 @@ class Task(ABC):
     encodes_randomly: ClassVar[bool] = False
     """Whether ``encode`` depends on the seed."""
 
-    answers_a_part: ClassVar[bool] = False
+    truncates_input: ClassVar[bool] = False
     """Whether the prediction for a too long text may be that for its beginning."""
 
     context: InitVar[TaskContext] = field(kw_only=False)
@@ -133,31 +144,31 @@ class Task(ABC):
         self.architecture = self.network.architecture
         frames = next((part for part in self.network.embeddings if isinstance(part, FrameEmbedding)), None)
         # the encoder of the encoder-decoder may have another number of positions than its decoder
-        room = self.network.stacks[0].room if self.architecture == "full" else None
+        room = self.network.stacks[0].max_positions if self.architecture == "full" else None
         self.audio = None if frames is None else AudioInputs(frames, self.corpus, room or self.max_length)
 
     @abstractmethod
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes the examples for the architecture."""
 
-    def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
+    def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes examples of the training split, for some tasks with random draws."""
         return self.encode(examples)
 
-    def truncate(self, item: Encoded) -> Encoded:
+    def truncate(self, item: EncodedExample) -> EncodedExample:
         """Cuts each side to its first ``max_length`` tokens, and keeps the end tokens of a complete text."""
         source = None if item.source is None else self._cut(item.source)
-        if len(item.labels) == len(item.tokens):  # one label per position
+        if len(item.labels) == len(item.inputs):  # one label per position
             kept = slice(self.max_length)
-            return replace(item, tokens=item.tokens[kept], labels=item.labels[kept], source=source)
-        return replace(item, tokens=self._cut(item.tokens), source=source)
+            return replace(item, inputs=item.inputs[kept], labels=item.labels[kept], source=source)
+        return replace(item, inputs=self._cut(item.inputs), source=source)
 
-    def truncate_audio(self, item: Encoded) -> Encoded:
+    def truncate_audio(self, item: EncodedExample) -> EncodedExample:
         """Truncates an audio clip; see ``AudioInputs``."""
         assert self.audio is not None
         return self.audio.truncate(item)
 
-    def fit(self, items: Sequence[Encoded]) -> list[Encoded]:
+    def enforce_max_length(self, items: Sequence[EncodedExample]) -> list[EncodedExample]:
         """Truncates the examples that are too long.
 
         Raises:
@@ -223,7 +234,9 @@ class Task(ABC):
         return {name: mode for kind in cls.__mro__[::-1] for name, mode in vars(kind).get("metric_modes", {}).items()}
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns the scores that compare runs of this task, in order of preference.
 
         Args:
@@ -232,16 +245,16 @@ class Task(ABC):
         return [LOSS]
 
     @classmethod
-    def facts(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskFacts:
+    def info(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskInfo:
         """Returns the facts about this task that a comparison needs; see ``scores``."""
-        scores = cls.scores(architecture, metrics, optimum)
-        return TaskFacts(cls.title, scores, cls.not_comparable, *cls.ranked_by, writes_text=cls.writes_text)
+        scores = cls.comparison_metrics(architecture, metrics, optimum)
+        return TaskInfo(cls.title, scores, cls.not_comparable, *cls.ranked_by, generates_text=cls.generates_text)
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
         """Raises a ValueError if the task does not support an architecture."""
-        if architecture in cls.refusals:
-            raise ValueError(f"task={cls.name} on model={architecture}: {cls.refusals[architecture]}")
+        if architecture in cls.unsupported:
+            raise ValueError(f"task={cls.name} on model={architecture}: {cls.unsupported[architecture]}")
 
     @classmethod
     def missing(cls, columns: Sequence[str]) -> list[str]:
@@ -260,10 +273,10 @@ class Task(ABC):
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
         """Returns readable names of tokens."""
-        return self.tokenizer.names(ids)
+        return self.tokenizer.ids_to_tokens(ids)
 
     @classmethod
-    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+    def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
         """Returns the number of outputs that the head must have."""
         return vocab_size
 
@@ -281,20 +294,20 @@ class Task(ABC):
 
     def size_of(self, given: Any) -> int:
         """Returns the approximate length of an input; 0 for images, which all have one size."""
-        if isinstance(given, Sound):
+        if isinstance(given, Audio):
             return len(given.content)
         return 0 if self.image_shape is not None else sum(map(len, [given] if isinstance(given, str) else given))
 
-    def check_asked(self, given: Any) -> None:
+    def check_input(self, given: Any) -> None:
         """Raises an error if an input is invalid, apart from its length."""
 
-    def asked(self, example: Example) -> str | tuple[str, str] | Image | Sound:
+    def model_input(self, example: Example) -> str | tuple[str, str] | Image | Audio:
         """Returns the input of ``predict`` for an example of the corpus."""
-        if example.sound is not None:
-            return example.sound
+        if example.audio is not None:
+            return example.audio
         if example.image is not None:
             return example.image
-        return (example.text, example.pair) if self.reads_pairs and example.pair is not None else example.text
+        return (example.text, example.text_pair) if self.reads_pairs and example.text_pair is not None else example.text
 
     def reference(self, example: Example) -> str:
         """Returns the correct output as text; empty: there is none."""
@@ -330,7 +343,7 @@ class Task(ABC):
         return ()
 
     @property
-    def forgets_beginnings(self) -> bool:
+    def truncates_left(self) -> bool:
         """Whether predictions for a too long text drop its beginning."""
         return False
 
@@ -354,7 +367,7 @@ class Task(ABC):
                 raise TypeError(f"{self.name} of this model reads pairs of texts: predict([(first, second)])")
             return replace(example, text=given)
         first, second = given
-        return replace(example, text=first, pair=second)
+        return replace(example, text=first, text_pair=second)
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
@@ -366,14 +379,14 @@ class Task(ABC):
         """Whether the network reads or generates tokens; False if its only input is an image."""
         return not isinstance(self.network.embedding, PatchEmbedding)
 
-    def see(self, example: Example) -> Float[np.ndarray, "channels height width"]:
+    def pixel_values(self, example: Example) -> Float[np.ndarray, "channels height width"]:
         """Returns the pixels of the image, from 0 to 1.
 
         Raises:
             ValueError: if the image is missing or has another size.
         """
         assert self.image_shape is not None
-        with refusing(f"{example.where}: "):
+        with error_prefix(f"{example.where}: "):
             if example.image is None:
                 raise ValueError("there is no image")
             return as_image(example.image, self.image_shape)
@@ -385,13 +398,13 @@ class Task(ABC):
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "*rows_length_outputs"]:
         """Returns the logits of the network, or the sum of its losses; see ``run_network``."""
-        return run_network(self.network, batch, targets, leading=self.leading(batch))
+        return run_network(self.network, batch, targets, num_global_tokens=self.num_global_tokens(batch))
 
-    def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
+    def num_global_tokens(self, batch: Batch) -> Int[Tensor, " rows"] | None:
         """Returns the number of leading global tokens of each text, for attention with global tokens; None: one."""
         return None
 
-    def num_unanswered(self, batch: Batch) -> int:
+    def num_unprojected(self, batch: Batch) -> int:
         """Returns the number of positions without a head output: for tokens those without a target, else 0."""
         return batch.num_unscored if self.predicts_tokens else 0
 
@@ -406,7 +419,7 @@ class Task(ABC):
     def scored_logits(self, metrics: Mapping[str, Metric], batch: Batch) -> Float[Tensor, "batch *length outputs"]:
         """Returns the logits of a batch, and adds its loss to the metrics."""
         logits: Tensor = self.forward(batch)
-        metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE).sum())
+        metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE_INDEX).sum())
         return logits
 
     def summed_loss(
@@ -420,7 +433,7 @@ class Task(ABC):
         return F.cross_entropy(
             logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
             batch.labels.flatten(),
-            ignore_index=IGNORE,
+            ignore_index=IGNORE_INDEX,
             reduction="sum",
             label_smoothing=label_smoothing,
         )

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, cast
 from torchmetrics import Metric
 from torchmetrics.functional.text.rouge import rouge_score
 
-from triptych.config import one_of, refusing
-from triptych.tasks.exact_sums import Mean
-from triptych.tasks.scores import EXACT_MATCH, Score
+from triptych.config import error_prefix, one_of
+from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 from triptych.tasks.task import MetricModes, TaskContext
 from triptych.tasks.word_splitting import WordSplitter
@@ -49,13 +49,15 @@ class TextToText(SequenceToSequence):
 
     def __post_init__(self, context: TaskContext) -> None:
         super().__post_init__(context)
-        with refusing("task."):
+        with error_prefix("task."):
             self.use_rouge_tokenizer(self.rouge_tokenizer)
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns ROUGE-L, since many outputs may be correct; first exact match, if its best value is known."""
-        rouge = Score("rougeL", "test/rougeL", "ROUGE-L", True, "%", numerator={"rougeL": 1.0})
+        rouge = MetricSpec("rougeL", "test/rougeL", "ROUGE-L", True, "%", numerator={"rougeL": 1.0})
         return [EXACT_MATCH, rouge] if EXACT_MATCH.key in optimum else [rouge]
 
     def use_rouge_tokenizer(self, name: str) -> None:
@@ -82,7 +84,7 @@ class TextToText(SequenceToSequence):
 
     def test_metrics(self) -> dict[str, Metric]:
         """Returns the ROUGE metrics."""
-        return {name: Mean() for name in ROUGE}
+        return {name: ExactMean() for name in ROUGE}
 
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]

@@ -13,11 +13,11 @@ from torchmetrics import Metric
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 from torchmetrics.text import CharErrorRate, WordErrorRate
 
-from triptych.data import IGNORE, Batch, Encoded, Example, collate
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, collate
 from triptych.models.generation.ctc import collapsed, prefix_beam_search
-from triptych.tasks.exact_sums import Mean
+from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.signal_to_text import Signal, SignalToText
 from triptych.tasks.task import MetricModes
 from triptych.tasks.word_splitting import WordSplitter
@@ -40,16 +40,18 @@ class Transcription(SignalToText):
     name = "transcription"
     metric_modes: ClassVar[MetricModes] = {"word_error_rate": "min", "character_error_rate": "min"}
     title = "Transcription"
-    columns = ("sound", "target")
-    signal = "sound"
-    reads = ("sound",)
+    columns = ("audio", "target")
+    signal = "audio"
+    reads = ("audio",)
     input_title = "Sound"
-    refusals: ClassVar[Mapping[str, str]] = {}
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns the word error rate; first exact match, if its best value is known."""
-        words = Score("word_error_rate", "test/word_error_rate", "word error rate", False, "%",
+        words = MetricSpec("word_error_rate", "test/word_error_rate", "word error rate", False, "%",
                       numerator={"word_errors": 1.0}, denominator={"words": 1.0})  # fmt: skip
         return [EXACT_MATCH, words] if EXACT_MATCH.key in optimum else [words]
 
@@ -63,7 +65,7 @@ class Transcription(SignalToText):
         assert self.audio is not None
         return self.audio.features(example)
 
-    def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
+    def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> EncodedExample:
         """Encodes a clip and its text (see ``SignalToText``); the input of an encoder is the frames only.
 
         Raises:
@@ -71,19 +73,19 @@ class Transcription(SignalToText):
         """
         if not self.is_ctc:
             return super().lay_out_signal(given, target, example)
-        item = Encoded(given, np.array(target, dtype=np.int64), example=example)
-        return self._checked(item, f"lower frames.stride={self.audio.embedding.stride if self.audio else 1}")
+        item = EncodedExample(given, np.array(target, dtype=np.int64), example=example)
+        return self._checked(item, f"lower audio_embedding.stride={self.audio.embedding.stride if self.audio else 1}")
 
-    def _checked(self, item: Encoded, advice: str) -> Encoded:
+    def _checked(self, item: EncodedExample, advice: str) -> EncodedExample:
         """Checks that the text has a path: a position for each token, and a blank between equal neighbors."""
         assert self.audio is not None
         least = len(item.labels) + sum(a == b for a, b in pairwise(item.labels.tolist()))
-        if (positions := self.audio.embedding.count(len(item.tokens))) < least:
+        if (positions := self.audio.embedding.count(len(item.inputs))) < least:
             where = "" if item.example is None else f"{item.example.where}: "
             raise ValueError(f"{where}{positions} positions for a text that needs {least} ({advice})")
         return item
 
-    def truncate_audio(self, item: Encoded) -> Encoded:
+    def truncate_audio(self, item: EncodedExample) -> EncodedExample:
         """Truncates a clip; see ``Task``.
 
         Raises:
@@ -92,9 +94,9 @@ class Transcription(SignalToText):
         kept = super().truncate_audio(item)
         return self._checked(kept, "batch.too_long=drop leaves it out of a training") if self.is_ctc else kept
 
-    def num_unanswered(self, batch: Batch) -> int:
+    def num_unprojected(self, batch: Batch) -> int:
         """Returns 0 for an encoder, whose head is computed at all positions; see ``Task``."""
-        return 0 if self.is_ctc else super().num_unanswered(batch)
+        return 0 if self.is_ctc else super().num_unprojected(batch)
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         return self.paths_loss(self.forward(batch), batch) if self.is_ctc else super().training_loss(batch)
@@ -105,7 +107,7 @@ class Transcription(SignalToText):
             logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1),
             batch.labels.clamp(min=0),
             self._lengths(batch),
-            (batch.labels != IGNORE).sum(1),
+            (batch.labels != IGNORE_INDEX).sum(1),
             blank=self.tokenizer.special.pad,
             reduction="none",
         )
@@ -119,7 +121,7 @@ class Transcription(SignalToText):
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns new metrics; for an encoder, those of the test in every evaluation, since decoding is cheap."""
         if self.is_ctc:
-            return {"exact_match": Mean(), **self.test_metrics()}
+            return {"exact_match": ExactMean(), **self.test_metrics()}
         return super().make_metrics(stage)
 
     @property
@@ -149,7 +151,7 @@ class Transcription(SignalToText):
         if not self.is_ctc:
             return super().evaluate(batch, metrics, stage)
         logits: Tensor = self.forward(batch)
-        metrics["loss"].update(self.paths_loss(logits, batch), (batch.labels != IGNORE).sum())
+        metrics["loss"].update(self.paths_loss(logits, batch), (batch.labels != IGNORE_INDEX).sum())
         return self._score(metrics, batch, self._read(logits, self._lengths(batch)))
 
     def _read(self, logits: Float[Tensor, "batch positions vocab"], lengths: Tensor) -> list[str]:
@@ -172,7 +174,9 @@ class Transcription(SignalToText):
         if not self.is_ctc:
             return super().predict_batch(texts)
         examples = self.examples_of(texts)
-        batch = collate([Encoded(self.perceive(x), np.empty(0, np.int64), example=x) for x in examples]).to(self.device)
+        batch = collate([EncodedExample(self.perceive(x), np.empty(0, np.int64), example=x) for x in examples]).to(
+            self.device
+        )
         return self._read(self.forward(batch), self._lengths(batch))
 
     @property

@@ -8,9 +8,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
 
-from triptych.config import refusing
+from triptych.config import error_prefix
 from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
-from triptych.tasks.scores import EXACT_MATCH, Score
+from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 from triptych.tasks.task import MetricModes, TaskContext
 from triptych.tasks.word_splitting import WordSplitter
@@ -35,15 +35,17 @@ class Translation(SequenceToSequence):
     bleu_tokenizer: str
 
     def __post_init__(self, context: TaskContext) -> None:
-        with refusing("task."):
+        with error_prefix("task."):
             bleu = make_bleu(self.bleu_tokenizer)
         self._scores: dict[str, CorpusMetric] = {"bleu": bleu, "chrf": CHRF(), "ter": TER()}
         super().__post_init__(context)
 
     @classmethod
-    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+    def comparison_metrics(
+        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
+    ) -> Sequence[MetricSpec]:
         """Returns BLEU, since many translations are correct; first exact match, if its best value is known."""
-        bleu = Score("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1)
+        bleu = MetricSpec("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1)
         return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
     @property
@@ -57,7 +59,7 @@ class Translation(SequenceToSequence):
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
         """Checks the architecture and the tokenizer of BLEU; see ``Task`` and ``make_bleu``."""
         super().check_architecture(architecture, settings)
-        with refusing("task."):
+        with error_prefix("task."):
             make_bleu(settings["bleu_tokenizer"])
 
     def use_bleu_tokenizer(self, name: str) -> None:

@@ -1,11 +1,11 @@
 """Training: optimizers, schedules, strategies, callbacks, loggers, and resuming."""
 
-from triptych.training.callbacks.checkpoint_facts import CheckpointFacts, checkpoint_facts
-from triptych.training.callbacks.checkpoints import Checkpoints, newest_good
-from triptych.training.callbacks.moving_average import MovingAverage
-from triptych.training.callbacks.new_weights_first import NewWeightsFirst
-from triptych.training.callbacks.progress import Progress
-from triptych.training.callbacks.spikes import SpikeReport
+from triptych.training.callbacks.checkpoint_metadata import CheckpointMetadata, checkpoint_metadata
+from triptych.training.callbacks.checkpoint_saver import CheckpointSaver, newest_good
+from triptych.training.callbacks.ema_weights import EMAWeights
+from triptych.training.callbacks.freeze_pretrained import FreezePretrained
+from triptych.training.callbacks.loss_spikes import LossSpikeMonitor
+from triptych.training.callbacks.progress_bar import ProgressBar
 from triptych.training.checkpoint_file import damage_of, read_checkpoint, write_checkpoint
 from triptych.training.lightning_module import TrainingModule
 from triptych.training.loggers.csv import CSVLogger
@@ -17,17 +17,17 @@ __all__ = [
     "DDP",
     "FSDP",
     "CSVLogger",
-    "CheckpointFacts",
-    "Checkpoints",
-    "MovingAverage",
-    "NewWeightsFirst",
-    "Progress",
-    "SpikeReport",
+    "CheckpointMetadata",
+    "CheckpointSaver",
+    "EMAWeights",
+    "FreezePretrained",
+    "LossSpikeMonitor",
+    "ProgressBar",
     "TensorBoardLogger",
     "TrainingModule",
     "WandbLogger",
     "check_tensorboard",
-    "checkpoint_facts",
+    "checkpoint_metadata",
     "damage_of",
     "newest_good",
     "read_checkpoint",

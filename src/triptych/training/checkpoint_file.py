@@ -13,6 +13,7 @@ from torch import Tensor
 
 from triptych.config import RunError
 from triptych.storage.atomic import replacing
+from triptych.storage.run_directory import check_format
 
 CHECKSUM = b"sha256:"
 COMMENT = len(CHECKSUM) + 64
@@ -42,7 +43,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Reads a checkpoint into main memory after checking its checksum (a GPU may not fit a second optimizer).
 
     Raises:
-        RunError: if the file is damaged, or is no checkpoint.
+        RunError: if the file is damaged, is no checkpoint, or has the format of another version of Triptych.
     """
     if damage := damage_of(path):
         raise RunError(f"{path} is damaged: {damage}")
@@ -50,6 +51,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise RunError(f"{path} is not a checkpoint of plain data ({type(error).__name__})") from None
+    if isinstance(checkpoint, dict) and isinstance(metadata := checkpoint.get("triptych"), dict):
+        try:
+            check_format(metadata, path)
+        except ValueError as error:
+            raise RunError(str(error)) from None
     return checkpoint
 
 

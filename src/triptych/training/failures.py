@@ -14,7 +14,7 @@ from triptych.config.run_settings import RunSettings
 from triptych.data import DataModule
 from triptych.launch import signals
 from triptych.training.lightning_module import TrainingModule
-from triptych.training.not_finite import NotFinite
+from triptych.training.nonfinite import NonFiniteError
 
 
 @contextmanager
@@ -27,9 +27,10 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
     """
     try:
         yield
-    except NotFinite as error:
+    except NonFiniteError as error:
         raise RunError(
-            f"{error}; it read {data.describe_update(error.update)}. Run the same command with not_finite=skip to skip "
+            f"{error}; it read {data.describe_update(error.update)}. Run the same command with on_nonfinite=skip to "
+            "skip "
             f"such steps, or resume in another run_dir with resume={settings.run_dir} and optimizer.lr below "
             f"{settings.learning_rate}"
         ) from error
@@ -48,10 +49,10 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
             raise
         loader = settings.loader
         if not module.training:  # the failure was in an evaluation
-            advice = f"lower batch.eval_size={loader.eval_size}"
+            advice = f"lower batch.eval_batch_size={loader.eval_batch_size}"
         else:
             parts = settings.trainer.accumulate_grad_batches
-            size = f"size={loader.size}" if loader.tokens is None else f"tokens={loader.tokens}"
+            size = f"size={loader.global_size}" if loader.max_tokens is None else f"tokens={loader.max_tokens}"
             advice = (
                 f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
                 f"batch.{size} or shape.max_length={settings.max_length}"

@@ -16,8 +16,8 @@ from torchmetrics import Metric
 
 from triptych.data import Batch
 from triptych.tasks import Predictions, Task, TestPrediction
-from triptych.tasks.exact_sums import Mean
-from triptych.training.not_finite import NotFiniteUpdates
+from triptych.tasks.exact_sums import ExactMean
+from triptych.training.nonfinite import NonFiniteSteps
 
 STAGES = ("val", "test")
 COUNTED = ("k", "weight_sum", "lr_max", "scheduled_lr")
@@ -34,7 +34,7 @@ class TrainingModule(L.LightningModule):
         matrix_metrics: metrics of the last evaluation that are not scalars, such as ``test/confusion_matrix``.
         test_predictions: predictions for the examples of this process in the last test, in no order; empty if the task
             keeps none (denoising).
-        not_finite: handles steps that are not finite.
+        on_nonfinite: handles steps that are not finite.
 
     Args:
         task: the task with its network.
@@ -61,13 +61,13 @@ class TrainingModule(L.LightningModule):
         self.task, self.network = task, task.network
         self.make_optimizer, self.schedule = optimizer, schedule
         self.compiles, self.has_one_shape, self.new_weights = compiles, has_one_shape, new_weights
-        self.not_finite = NotFiniteUpdates(skips=skips_not_finite)
+        self.on_nonfinite = NonFiniteSteps(skips=skips_not_finite)
         self.matrix_metrics: dict[str, list[list[int]]] = {}
         self.test_predictions: list[TestPrediction] = []
         self._losses: list[Tensor] = []  # of the batches since the last log row
         self._step_losses: list[Tensor] = []  # of the batches of this step
         self.metrics = nn.ModuleDict(
-            {stage: nn.ModuleDict({"loss": Mean(), **task.make_metrics(stage)}) for stage in STAGES}
+            {stage: nn.ModuleDict({"loss": ExactMean(), **task.make_metrics(stage)}) for stage in STAGES}
         )
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -89,7 +89,7 @@ class TrainingModule(L.LightningModule):
         self._seed_chance(batch_idx)
         accumulate = self.trainer.accumulate_grad_batches
         parts = accumulate * self.trainer.world_size  # Lightning and DDP take the mean of them
-        loss = self.task.training_loss(batch) * (parts / max(batch.normalizer, 1))
+        loss = self.task.training_loss(batch) * (parts / max(batch.num_labels_in_step, 1))
         self._step_losses = [*self._step_losses, loss.detach()][-accumulate:]
         self._losses.append(loss.detach())
         if self.is_logged(self.trainer.global_step + 1) and (batch_idx + 1) % accumulate == 0:
@@ -127,7 +127,7 @@ class TrainingModule(L.LightningModule):
         gradients.)
 
         Raises:
-            NotFinite: if the loss or the gradient is not finite.
+            NonFiniteError: if the loss or the gradient is not finite.
         """
         limit = gradient_clip_val or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
@@ -142,25 +142,25 @@ class TrainingModule(L.LightningModule):
         loss, step = torch.stack(self._step_losses).mean(), self.trainer.global_step + 1
         if may_look_later:
             optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-            self.not_finite.look_later(step, loss, norm)
+            self.on_nonfinite.look_later(step, loss, norm)
         elif not norm.isfinite():  # the norm is the same on all ranks
             if is_scaled := self.trainer.precision == "16-mixed":
                 # Gradient scaling is adaptive: steps with too large gradients are expected, and are skipped. So the
                 # loss decides, reduced over all ranks: if one rank ended alone, the others would wait for it.
                 loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
             if not (is_scaled and loss.isfinite()):
-                self.not_finite.add(step, float(loss), float(norm))
+                self.on_nonfinite.add(step, float(loss), float(norm))
                 self.network.zero_grad(set_to_none=True)  # the optimizer skips parameters without a gradient
         if self.is_logged(step):
-            self.log("train/gradient_norm", norm)
+            self.log("train/grad_norm", norm)
 
     def on_train_end(self) -> None:
         """Checks the last step."""
-        self.not_finite.look()
+        self.on_nonfinite.look()
 
     def on_validation_start(self) -> None:
         """Checks the last step, so that weights that are not finite are not validated."""
-        self.not_finite.look()
+        self.on_nonfinite.look()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds a validation batch to the metrics."""
@@ -233,11 +233,11 @@ class TrainingModule(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the losses of each rank that are not logged yet, and the number of skipped steps."""
-        self.not_finite.look()
+        self.on_nonfinite.look()
         losses = [(torch.stack(self._losses) if self._losses else torch.empty(0)).cpu()] * self.trainer.world_size
         if len(losses) > 1:
             dist.all_gather_object(losses, losses[0])
-        checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.not_finite.skipped}
+        checkpoint["task"] = {"losses": torch.stack(losses), "skipped_steps": self.on_nonfinite.skipped}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Resumes the optimizer state of the earlier run with the optimizer settings of this run."""
@@ -255,4 +255,4 @@ class TrainingModule(L.LightningModule):
         losses = checkpoint["task"]["losses"].to(self.device)
         is_same_world = len(losses) == self.trainer.world_size
         self._losses = list(losses[self.global_rank] if is_same_world else losses.mean(0))
-        self.not_finite.skipped = checkpoint["task"]["skipped_updates"]
+        self.on_nonfinite.skipped = checkpoint["task"]["skipped_steps"]

@@ -33,7 +33,7 @@ def decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, objec
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class _OptimizerBase:
     """The settings that all optimizers share.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class AdamW(_Settings):
+class AdamW(_OptimizerBase):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Attributes:
@@ -78,7 +78,7 @@ class AdamW(_Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class Muon(_Settings):
+class Muon(_OptimizerBase):
     """Orthogonalized momentum for the matrices of the blocks, and AdamW for all other weights (Jordan et al. 2024).
 
     The others are embeddings, head, norms, biases and position embeddings. With G the gradient of a matrix W of the
@@ -116,10 +116,10 @@ class Muon(_Settings):
         )
         others = [{**matrices, "params": [p for p in parameters if id(p) not in inner]}, rest]
         adamw = torch.optim.AdamW(others, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps)
-        return Joined(muon, adamw)
+        return CombinedOptimizer(muon, adamw)
 
 
-class Joined(Optimizer):
+class CombinedOptimizer(Optimizer):
     """Several optimizers of disjoint parameters as one: one list of groups, one state, one step.
 
     Args:
@@ -146,7 +146,7 @@ class Joined(Optimizer):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleFreeAdamW(_Settings):
+class ScheduleFreeAdamW(_OptimizerBase):
     """AdamW with gradients at a point between the weights z and their average x, instead of a schedule.
 
     See Defazio et al. 2024; it needs the library ``schedulefree``, an optional dependency.
@@ -168,7 +168,7 @@ class ScheduleFreeAdamW(_Settings):
     eps: float
 
     def __post_init__(self) -> None:
-        _Settings.__post_init__(self)
+        _OptimizerBase.__post_init__(self)
         if self.beta1 == 0:
             raise ValueError("optimizer.beta1=0: the average could not be found again; expected more than 0")
 
@@ -195,7 +195,7 @@ def check_schedule_free() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Adafactor(_Settings):
+class Adafactor(_OptimizerBase):
     """Adam with a factored mean of squares for each matrix, and without a mean of gradients.
 
     See Shazeer and Stern 2018, algorithms 4 and 5. The mean of squares is a column times a row.
@@ -217,7 +217,7 @@ class Adafactor(_Settings):
     d: float
 
     def __post_init__(self) -> None:
-        _Settings.__post_init__(self)
+        _OptimizerBase.__post_init__(self)
         if self.beta2_decay > 0:
             raise ValueError(f"optimizer.beta2_decay={self.beta2_decay}: expected 0 or less")
         if self.eps1 is not None and self.eps1 < 0:
@@ -233,7 +233,7 @@ class Adafactor(_Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class SGD(_Settings):
+class SGD(_OptimizerBase):
     """Stochastic gradient descent with momentum (Sutskever et al. 2013).
 
     B <- momentum B + G + weight_decay W, W <- W - lr B; with nesterov W <- W - lr (G + weight_decay W + momentum B).
@@ -247,7 +247,7 @@ class SGD(_Settings):
     nesterov: bool
 
     def __post_init__(self) -> None:
-        _Settings.__post_init__(self)
+        _OptimizerBase.__post_init__(self)
         if self.nesterov and self.momentum == 0:
             raise ValueError("optimizer.nesterov=true needs optimizer.momentum above 0, or optimizer.nesterov=false")
 

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import FREE, PLACES, ConfigError, RunError, build, chosen, counted, flat, target_of
 from triptych.config.paths import check_resume
-from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
+from triptych.data import CorpusInfo, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.run_directory import BEST, RunDirectory
 from triptych.training import (
@@ -46,14 +46,14 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
     if not run.is_done(is_trial="pruning" in config.callbacks):
         return False
     earlier = OmegaConf.load(run.config) if run.config.exists() else OmegaConf.create()
-    found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
+    found = changed_settings(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
     if found or config.resume == "never":
         what = f" with {'; '.join(found)}" if found else ""
         raise ConfigError(f"run_dir={run.path} holds a finished run{what}; choose another run_dir")
     return True
 
 
-def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | None":
+def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "ResumePoint | None":
     """Returns the checkpoint from which this run resumes; None: it starts from scratch.
 
     Checkpoints in run_dir take precedence, so that the same command resumes its own run.
@@ -77,16 +77,16 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
     if path is None:
         return None
     try:
-        earlier = Earlier(path, read_checkpoint(path))
+        earlier = ResumePoint(path, read_checkpoint(path))
     except RunError as error:
         raise ConfigError(f"resume={error}") from None
-    found = differences(earlier.config, plain)
-    if not is_own and (changed := differences(earlier.config, plain, of=differs_in_network)):
+    found = changed_settings(earlier.config, plain)
+    if not is_own and (changed := changed_settings(earlier.config, plain, of=differs_in_network)):
         raise ConfigError(
             f"resume={config.resume}: its network has {'; '.join(changed)}. Use the same settings, or only its "
             f"weights with init_from={config.resume}"
         )
-    if not is_own and (changed := differences(earlier.config, plain, of=lambda key: key == "optimizer")):
+    if not is_own and (changed := changed_settings(earlier.config, plain, of=lambda key: key == "optimizer")):
         raise ConfigError(
             f"resume={config.resume}: its optimizer state is for {changed[0]}. Use the same optimizer, or only its "
             f"weights with init_from={config.resume}"
@@ -113,12 +113,13 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
         log.warning("%s %s", name, earlier.early_stop)
     if earlier.step > config.trainer.max_steps:
         raise ConfigError(
-            f"trainer.max_steps={config.trainer.max_steps}: {path} has done {counted(earlier.step, 'update')} already"
+            f"trainer.max_steps={config.trainer.max_steps}: {path} has already completed "
+            f"{counted(earlier.step, 'step')}"
         )
     return earlier
 
 
-def early_stop(earlier: "Earlier", config: DictConfig, plain: dict[str, Any]) -> str | None:
+def early_stop(earlier: "ResumePoint", config: DictConfig, plain: dict[str, Any]) -> str | None:
     """Returns the message for a run that was stopped early and stays stopped; None: it trains.
 
     It stays stopped if the callbacks of this run would have stopped it, too. For early stopping, the patience of this
@@ -131,7 +132,7 @@ def early_stop(earlier: "Earlier", config: DictConfig, plain: dict[str, Any]) ->
         return None
 
     def has_changed(node: str) -> bool:
-        return bool(differences(earlier.config, plain, of=lambda key: key.startswith(node)))
+        return bool(changed_settings(earlier.config, plain, of=lambda key: key.startswith(node)))
 
     said, is_early_stopping = f"stopped early at step {earlier.step}", False
     for state in earlier.callbacks.values():
@@ -185,7 +186,7 @@ def differs_in_network(key: str) -> bool:
     return key.startswith("model.") and not any(word in key for word in ("dropout", "max_length", "checkpointing"))
 
 
-def differences(
+def changed_settings(
     earlier: dict[str, Any], now: dict[str, Any], *, of: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
     """Returns the first few settings of an earlier run that differ in this run, as ``key=value``.
@@ -222,7 +223,7 @@ def differences(
     return [*names][:4] + ([f"{len(names) - 4} more"] if len(names) > 4 else [])
 
 
-class Earlier:
+class ResumePoint:
     """The checkpoint from which a run resumes.
 
     Args:
@@ -245,13 +246,11 @@ class Earlier:
         self.path = path
         self.early_stop: str | None = None
         try:
-            facts, state = content["triptych"], content["callbacks"]["Checkpoints"]
-            self.config = facts["config"]
-            if isinstance(self.config["block"]["position"], str):
-                raise ConfigError(f"{path}: of Triptych 0.1, which described networks in another way; train it again")
-            special = SpecialTokens.from_plain(facts["special_tokens"])
-            self.tokenizer = Tokenizer.from_json(facts["tokenizer"], special)
-            self.data_sha256: str = facts["corpus"]["sha256"]
+            info, state = content["triptych"], content["callbacks"]["CheckpointSaver"]
+            self.config = info["config"]
+            special = SpecialTokens.from_dict(info["special_tokens"])
+            self.tokenizer = Tokenizer.from_json(info["tokenizer"], special)
+            self.data_sha256: str = info["corpus"]["sha256"]
             self.step: int = content["global_step"]
             self.pending_validation: bool = state["pending_validation"]
             self.best_step: int = state["best_step"]
@@ -284,7 +283,7 @@ class Earlier:
                     was,
                 )
 
-    def check_data(self, corpus: CorpusFacts) -> None:
+    def check_data(self, corpus: CorpusInfo) -> None:
         """Raises a ConfigError if the examples are not those of the checkpoint."""
         if corpus.sha256 != self.data_sha256:
             raise ConfigError(
@@ -303,7 +302,7 @@ class Earlier:
                 )
 
 
-def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier | None) -> None:
+def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: ResumePoint | None) -> None:
     """Removes everything from the run directory that the resumed run will write again."""
     remove_leftovers(run_dir)
     run = RunDirectory(run_dir)

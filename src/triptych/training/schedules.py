@@ -48,15 +48,15 @@ class InverseSquareRoot(_WarmUp):
 
 @dataclass(frozen=True, slots=True)
 class _Decay(_WarmUp):
-    """A decay to ``min_factor`` after the warmup.
+    """A decay to ``min_lr_factor`` after the warmup.
 
     Attributes:
         max_steps: total number of steps.
-        min_factor: factor at the last step.
+        min_lr_factor: factor at the last step.
     """
 
     max_steps: int
-    min_factor: float
+    min_lr_factor: float
 
     def progress(self, step: int, start: int) -> float:
         """Returns the progress of the decay, from 0 at step ``start`` to 1 at the last step."""
@@ -65,26 +65,26 @@ class _Decay(_WarmUp):
 
 @dataclass(frozen=True, slots=True)
 class Cosine(_Decay):
-    """A cosine decay from 1 to min_factor (Loshchilov and Hutter 2017, without restarts)."""
+    """A cosine decay from 1 to min_lr_factor (Loshchilov and Hutter 2017, without restarts)."""
 
     def after_warmup(self, step: int) -> float:
         """Returns min + (1 - min) (1 + cos(pi t)) / 2 with t from 0 to 1."""
         t = self.progress(step, self.warmup_steps)
-        return self.min_factor + (1 - self.min_factor) * (1 + math.cos(math.pi * t)) / 2
+        return self.min_lr_factor + (1 - self.min_lr_factor) * (1 + math.cos(math.pi * t)) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Decay):
-    """A linear decay from 1 to min_factor."""
+    """A linear decay from 1 to min_lr_factor."""
 
     def after_warmup(self, step: int) -> float:
         """Returns 1 - (1 - min) t with t from 0 to 1."""
-        return 1 - (1 - self.min_factor) * self.progress(step, self.warmup_steps)
+        return 1 - (1 - self.min_lr_factor) * self.progress(step, self.warmup_steps)
 
 
 @dataclass(frozen=True, slots=True)
 class WarmupStableDecay(_Decay):
-    """A factor of 1 until the last ``decay_steps`` steps, then a linear decay to min_factor (MiniCPM, Hu et al. 2024).
+    """A factor of 1 until the last ``decay_steps`` steps, then linear decay to min_lr_factor (MiniCPM, Hu et al. 2024).
 
     Attributes:
         decay_steps: number of steps of the decay.
@@ -94,4 +94,4 @@ class WarmupStableDecay(_Decay):
 
     def after_warmup(self, step: int) -> float:
         """Returns 1, then 1 - (1 - min) t with t from 0 to 1 over the decay."""
-        return 1 - (1 - self.min_factor) * self.progress(step, self.max_steps - 1 - self.decay_steps)
+        return 1 - (1 - self.min_lr_factor) * self.progress(step, self.max_steps - 1 - self.decay_steps)

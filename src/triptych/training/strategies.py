@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from triptych.config import ConfigError, build, precision_of, target_of
-from triptych.launch.processes import Place, depends_on_clock, tasks_per_node
+from triptych.launch.processes import RankInfo, depends_on_clock, tasks_per_node
 from triptych.nn import Block
 from triptych.training.lightning_module import TrainingModule
 from triptych.training.optimizers import Adafactor, Muon
@@ -35,10 +35,10 @@ class DDP(DDPStrategy):
     """
 
     def __init__(self, *, timeout: float = 1800.0) -> None:
-        super().__init__(timeout=patience(timeout))
+        super().__init__(timeout=process_group_timeout(timeout))
 
 
-def patience(timeout: float) -> timedelta:
+def process_group_timeout(timeout: float) -> timedelta:
     """Returns a timeout in seconds as a timedelta."""
     if timeout <= 0:
         raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
@@ -61,7 +61,9 @@ class FSDP(ModelParallelStrategy):
     """
 
     def __init__(self, *, timeout: float = 1800.0) -> None:
-        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=patience(timeout))
+        super().__init__(
+            tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=process_group_timeout(timeout)
+        )
 
     @property
     def restore_checkpoint_after_setup(self) -> bool:
@@ -171,11 +173,11 @@ def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
 
 
 def check_split(config: DictConfig, world_size: int) -> None:
-    """Raises an error if batch.size cannot be split evenly. (batch.tokens can: a process may get no examples.)"""
+    """Raises an error if batch.global_size cannot be split evenly. (With max_tokens, a process may get no examples.)"""
     parts = config.trainer.accumulate_grad_batches * world_size
-    if config.batch.size is not None and config.batch.size % parts:
+    if config.batch.global_size is not None and config.batch.global_size % parts:
         raise ConfigError(
-            f"batch.size={config.batch.size} cannot be split evenly over trainer.accumulate_grad_batches="
+            f"batch.global_size={config.batch.global_size} cannot be split evenly over trainer.accumulate_grad_batches="
             f"{config.trainer.accumulate_grad_batches} and {world_size} processes; expected a multiple of {parts}"
         )
 
@@ -205,7 +207,7 @@ def check_strategy(config: DictConfig) -> None:
         raise ConfigError(f"trainer.precision={config.trainer.precision}: FSDP has 32-true, bf16-mixed and bf16-true")
 
 
-def check_place(config: DictConfig, place: Place) -> int:
+def check_place(config: DictConfig, place: RankInfo) -> int:
     """Returns the number of processes that the configuration requests.
 
     Raises:

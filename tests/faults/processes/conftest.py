@@ -35,7 +35,7 @@ TINY = [
     "trainer.log_every_n_steps=2",
     "logger=csv",
 ]
-WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
+RECORDING = ["+callbacks.recording._target_=recording_callback.RecordingCallback", "+callbacks.recording.folder=."]
 
 
 class Training:
@@ -43,7 +43,7 @@ class Training:
     process that it starts, whatever its parent, group or session.
 
     Attributes:
-        folder: the working directory; witness.py writes ``updates-RANK`` and ``weights-RANK.pt`` there.
+        folder: the working directory; recording_callback.py writes ``updates-RANK`` and ``weights-RANK.pt`` there.
         run_dir: the run directory, the same for all that are started in this folder.
         process: what was started last.
         stderr: its standard error.
@@ -57,7 +57,7 @@ class Training:
         """Starts it.
 
         Args:
-            overrides: after the tiny sizes, run_dir and the witness.
+            overrides: after the tiny sizes, run_dir and the recording.
             before: the command that starts it, srun for instance.
             environment: more variables.
         """
@@ -73,14 +73,14 @@ class Training:
 
     def command(self, *overrides: str, before: tuple[str, ...] = ()) -> list[str]:
         """The words of the command that ``start`` starts."""
-        own = [*TINY, *WITNESS, write_override("run_dir", str(self.run_dir))]
+        own = [*TINY, *RECORDING, write_override("run_dir", str(self.run_dir))]
         return [*before, sys.executable, "-m", "triptych", "train", *own, *overrides]
 
     def environment(self) -> dict[str, str]:
-        """With the mark, and with what it takes to find the witness."""
+        """With the mark, and with what it takes to find the recording."""
         name, _, value = self.mark.partition("=")
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
-        variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1", name: value}
+        variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "recording_callback.", "OMP_NUM_THREADS": "1", name: value}
         return {**os.environ, **variables}
 
     def submit(self, cluster: "Cluster", *overrides: str, before: tuple[str, ...], options: tuple[str, ...]) -> str:
@@ -98,7 +98,7 @@ class Training:
         Args:
             cluster: the scheduler.
             name: of the file.
-            overrides: after the tiny sizes and the witness.
+            overrides: after the tiny sizes and the recording.
             first: before them.
             options: of sbatch.
 
@@ -109,7 +109,7 @@ class Training:
             (self.folder / ".venv").symlink_to(sys.prefix)
         template = str(Path(__file__).parents[3] / "slurm" / f"{name}.sbatch")
         sbatch = ("sbatch", f"--chdir={self.folder}", "--parsable", *options, template)
-        return cluster.command(*sbatch, *first, *TINY, *WITNESS, *overrides, environment=self.environment())
+        return cluster.command(*sbatch, *first, *TINY, *RECORDING, *overrides, environment=self.environment())
 
     def wait(self, seconds: float = 120) -> int:
         """The exit status."""

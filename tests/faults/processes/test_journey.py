@@ -1,6 +1,7 @@
 """A researcher's week on a cluster, from the plan to a question to the best model, with everything that happens there:
 a sweep as an array, jobs that are preempted at random, a node that is lost, jobs that cannot work, the same command
-again, W&B, the page, the export. Small in ``make faults``; a hundred jobs with ``FULL=1``. docs/journey.md tells it."""
+again, W&B, the page, the export. Small in ``make faults``; a hundred jobs with ``FULL=1``; see
+docs/cluster_tutorial.md."""
 
 import json
 import os
@@ -44,9 +45,9 @@ COMMON = [
 SWEEP = [*COMMON, f"model={','.join(MODELS)}", f"seed={','.join(map(str, SEEDS))},-1"]
 TWO_NODES = [*COMMON, "model=gpt2/style", f"optimizer.lr={','.join(LEARNING_RATES)}", "trainer.num_nodes=2"]
 SLOWLY = [
-    "+callbacks.witness._target_=witness.Witness",
-    "+callbacks.witness.folder=.",
-    "+callbacks.witness.seconds=[0.3,0.3]",
+    "+callbacks.recording._target_=recording_callback.RecordingCallback",
+    "+callbacks.recording.folder=.",
+    "+callbacks.recording.seconds=[0.3,0.3]",
 ]
 """The updates take long enough to be disturbed; no other run is one because of a callback."""
 
@@ -62,7 +63,7 @@ class Journey:
         self.folder, self.cluster, self.server = folder, cluster, server
         self.commands: list[str] = []
         tests = str(Path(__file__).parents[2])
-        self._environment = {**online(server.url), **cluster.environment, "TRIPTYCH_ALLOW": "witness."}
+        self._environment = {**online(server.url), **cluster.environment, "TRIPTYCH_ALLOW": "recording_callback."}
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), tests]))
 
     def type(self, line: str, status: int = 0, stdin: str = "") -> str:

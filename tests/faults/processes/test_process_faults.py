@@ -60,8 +60,8 @@ def test_no_rank_outlives_a_killed_parent(training: Any) -> None:
 @pytest.mark.fault(3)
 def test_a_signal_while_one_rank_tests_and_the_other_waits(training: Any) -> None:
     """Three batches: rank 1 has one of them, and rank 0 two. All end as one that was asked to, and nothing is lost."""
-    sizes = ["data.num_test=12000", "batch.eval_size=4000", "data.num_validation=20"]
-    sizes.append("+callbacks.witness.test_seconds=2")  # long enough for the signal to come in time
+    sizes = ["data.num_test=12000", "batch.eval_batch_size=4000", "data.num_validation=20"]
+    sizes.append("+callbacks.recording.test_seconds=2")  # long enough for the signal to come in time
     training.start("trainer=ddp_cpu", *sizes)
     second = training.folder / "test-0"
     wait_until(lambda: second.exists() and second.read_text() == "1", 120, "the second batch of rank 0")

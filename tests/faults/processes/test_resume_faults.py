@@ -65,7 +65,7 @@ def test_fault_4_the_warning_of_the_scheduler(
     layout = ["trainer=ddp", "trainer.devices=2", f"trainer.max_steps={12 * count}", "trainer.val_check_interval=1000"]
     checkpoints = training.run_dir / "checkpoints"
     srun = ("srun", "--kill-on-bad-exit=1", "--nodes=1", "--ntasks-per-node=2")
-    slow = "+callbacks.witness.seconds=[0.1,0]"
+    slow = "+callbacks.recording.seconds=[0.1,0]"
     job = training.submit(cluster, *layout, slow, before=srun, options=("--nodes=1", "--ntasks=2", "--requeue"))
 
     def seen(what: str) -> bool:
@@ -129,5 +129,5 @@ def test_fault_12_another_number_of_processes(
     ]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-3, atol=1e-5)
-    assert run.summary["updates"] == 60
+    assert run.summary["steps"] == 60
     assert run.summary["train_tokens"] == run_of(tmp_path / "alone").summary["train_tokens"]

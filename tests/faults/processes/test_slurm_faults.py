@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from triptych.launch.processes import Place, find_place
+from triptych.launch.processes import RankInfo, detect_rank
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +27,7 @@ def test_srun(layout: list[str], overrides: list[str], cluster: Any, training: A
     assert training.wait() == 0, training.stderr.read_text()
     weights, others = training.weights(0), training.weights(1)
     assert all(torch.equal(weights[name], others[name]) for name in weights)
-    assert json.loads((training.run_dir / "summary.json").read_text())["updates"] == 6
+    assert json.loads((training.run_dir / "summary.json").read_text())["steps"] == 6
     terminal = training.stderr.read_text()
     assert terminal.count("val/loss = ") == (training.run_dir / "train.log").read_text().count("val/loss = ") == 1
 
@@ -42,4 +42,4 @@ def test_a_batch_script_is_not_taken_for_a_rank(cluster: Any, tmp_path: Path, mo
     for variable in variables:
         if variable.startswith("SLURM_"):
             monkeypatch.setenv(*variable.split("=", 1))
-    assert find_place() == Place(None, 0, 1)
+    assert detect_rank() == RankInfo(None, 0, 1)

@@ -54,7 +54,7 @@ class Running:
         self.cluster, self.training = cluster, training
         self.log = training.folder / "log"
         options = (f"--output={self.log}",)
-        slow = f"+callbacks.witness.seconds=[{seconds},{seconds}]"
+        slow = f"+callbacks.recording.seconds=[{seconds},{seconds}]"
         self.ranks = 2 if template == "several_nodes" else 1
         if template == "array":
             (training.folder / "sweep.txt").write_text("seed=2\nseed=1\n")
@@ -97,7 +97,7 @@ class Running:
         assert "resuming from" in text
         assert "Traceback" not in text
         record = summary(self.run_dir)
-        assert (record["updates"], record["weights_sha256"]) == (24, expected)
+        assert (record["steps"], record["weights_sha256"]) == (24, expected)
         assert self.cluster.show(self.job)["Restarts"] == "1"
         name = (self.run_dir / "wandb" / "id").read_text()
         fragments = sorted((self.run_dir / "wandb").glob("offline-run-*"))

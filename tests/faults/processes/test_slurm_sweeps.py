@@ -21,7 +21,7 @@ from triptych.storage.redaction import Redactor
 
 pytestmark = pytest.mark.faults
 
-SLOW = "+callbacks.witness.seconds=[0.5]"
+SLOW = "+callbacks.recording.seconds=[0.5]"
 
 
 class Sweep:
@@ -37,7 +37,7 @@ class Sweep:
 
     def command(self, *overrides: str) -> list[str]:
         """Its words behind ``triptych``."""
-        command = self.training.command("callbacks.witness.folder=${run_dir}", *overrides)
+        command = self.training.command("callbacks.recording.folder=${run_dir}", *overrides)
         own = command[command.index("train") + 1 :]
         return ["train", "-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *own]
 
@@ -155,7 +155,7 @@ def test_the_waiting_process_dies(sweep: Sweep) -> None:
 @pytest.mark.nightly
 def test_nobody_waits(sweep: Sweep) -> None:
     """Also after a Ctrl-C."""
-    command = ("+callbacks.witness.seconds=[3]", "seed=1,2")  # so that both are still running at the third command
+    command = ("+callbacks.recording.seconds=[3]", "seed=1,2")  # so that both are still running at the third command
     for _ in range(2):
         started = time.monotonic()
         status, stdout, _ = sweep.run(*command, "hydra.launcher.wait=false")
@@ -191,7 +191,7 @@ def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     assert stopped is not None, log
     assert re.search(rf"resuming from .+, after {stopped[1]} step{'s' * (stopped[1] != '1')}$", log, re.MULTILINE), log
     (summary,) = sweep.summaries()
-    assert json.loads(summary.read_text())["updates"] == 6
+    assert json.loads(summary.read_text())["steps"] == 6
     assert sweep.run(SLOW, "seed=1,2")[0] == 0
     assert sorted(sweep.starts()) == [2, 2]
 

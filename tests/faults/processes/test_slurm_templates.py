@@ -75,7 +75,7 @@ def test_each_runs(name: str, cluster: Any, request: pytest.FixtureRequest) -> N
     assert int(shown["NumNodes"]) == nodes
     assert shown["Requeue"] == "1"
     assert len(list(training.folder.glob("weights-*.pt"))) == ranks
-    assert json.loads((training.folder / "outputs" / "slurm" / job / "summary.json").read_text())["updates"] == 6
+    assert json.loads((training.folder / "outputs" / "slurm" / job / "summary.json").read_text())["steps"] == 6
     assert shown["TresPerNode"] == f"gres:gpu:{ranks // nodes}" if name != "cpu" else "TresPerNode" not in shown
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded
+from triptych.data.batches.batch import IGNORE_INDEX, Batch, EncodedExample
 from triptych.data.example import Example
 
 
@@ -63,7 +63,7 @@ class Ragged:
         return torch.from_numpy(matrix), torch.from_numpy(mask)
 
 
-class Chosen(Sequence[Example | None]):
+class ExampleView(Sequence[Example | None]):
     """Some examples of a split, looked up on access.
 
     Args:
@@ -95,7 +95,7 @@ class Chosen(Sequence[Example | None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class EncodingStats:
     """Statistics of truncated, dropped and unknown input of a split.
 
     Attributes:
@@ -112,13 +112,13 @@ class Lost:
 
 
 class EncodedArrays:
-    """An encoded split of texts (an ``EncodedSet``).
+    """An encoded split of texts (an ``EncodedDataset``).
 
     Args:
-        tokens: ``Encoded.tokens`` of all items.
-        labels: ``Encoded.labels`` of all items.
-        source: ``Encoded.source`` of all items; None: no sources.
-        prefix: ``Encoded.prefix`` of all items.
+        tokens: ``EncodedExample.tokens`` of all items.
+        labels: ``EncodedExample.labels`` of all items.
+        source: ``EncodedExample.source`` of all items; None: no sources.
+        prefix: ``EncodedExample.prefix`` of all items.
         origins: index of each item's example in ``examples``; -1: no example.
         examples: examples of the split.
         lost: statistics of the split.
@@ -132,16 +132,16 @@ class EncodedArrays:
         prefix: Int[np.ndarray, " items"],
         origins: Int[np.ndarray, " items"],
         examples: Sequence[Example],
-        lost: Lost,
+        lost: EncodingStats,
     ) -> None:
         self.tokens, self.labels, self.source, self.prefix = tokens, labels, source, prefix
         self.origins, self.examples, self.lost = origins, examples, lost
         self.sizes: Int[np.ndarray, " items"] = tokens.lengths + (0 if source is None else source.lengths)
-        scored = np.append(0, np.cumsum(labels.values != IGNORE))
+        scored = np.append(0, np.cumsum(labels.values != IGNORE_INDEX))
         self.num_scored: Int[np.ndarray, " items"] = scored[labels.ends] - scored[labels.ends - labels.lengths]
 
     @classmethod
-    def of(cls, items: Sequence[Encoded], examples: Sequence[Example], lost: Lost) -> Self:
+    def of(cls, items: Sequence[EncodedExample], examples: Sequence[Example], lost: EncodingStats) -> Self:
         """Makes the arrays from encoded examples.
 
         Args:
@@ -152,7 +152,7 @@ class EncodedArrays:
         places = {id(example): place for place, example in enumerate(examples)}
         sources = [item.source for item in items if item.source is not None]
         return cls(
-            Ragged.of([item.tokens for item in items]),
+            Ragged.of([item.inputs for item in items]),
             Ragged.of([item.labels for item in items]),
             Ragged.of(sources) if sources else None,
             np.array([item.prefix for item in items], np.int64),
@@ -170,7 +170,7 @@ class EncodedArrays:
         )
         assert tokens is not None
         assert labels is not None
-        lost = Lost(*arrays["lost"].tolist())
+        lost = EncodingStats(*arrays["lost"].tolist())
         return cls(tokens, labels, source, arrays["prefix"], arrays["origins"], examples, lost)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
@@ -204,34 +204,34 @@ class EncodedArrays:
         positions = sum(int((np.maximum.reduceat(lengths, begins) * rows).sum()) for lengths in sides)
         return 1 - int(self.sizes.sum()) / positions
 
-    def __getitem__(self, index: int) -> Encoded:
+    def __getitem__(self, index: int) -> EncodedExample:
         source = None if self.source is None else self.source[index]
-        example = Chosen(self.examples, self.origins)[index]
-        return Encoded(self.tokens[index], self.labels[index], source, int(self.prefix[index]), example)
+        example = ExampleView(self.examples, self.origins)[index]
+        return EncodedExample(self.tokens[index], self.labels[index], source, int(self.prefix[index]), example)
 
-    def collate(self, indices: Int[np.ndarray, " batch"], normalizer: int, *, packed: bool = False) -> Batch:
+    def collate(self, indices: Int[np.ndarray, " batch"], num_labels_in_step: int, *, packed: bool = False) -> Batch:
         """Makes the same batch as ``triptych.data.collate``.
 
         Args:
             indices: indices of the examples; at least one.
-            normalizer: number of labels in the whole step that count towards the loss.
+            num_labels_in_step: number of labels in the whole step that count towards the loss.
             packed: whether to concatenate the texts into one row, without padding.
         """
         lengths = self.tokens.lengths[indices]
         has_label_each = np.array_equal(self.labels.lengths[indices], lengths)
-        labels, _ = self.labels.batch(indices, IGNORE, packed=packed and has_label_each)
+        labels, _ = self.labels.batch(indices, IGNORE_INDEX, packed=packed and has_label_each)
         tokens, mask = self.tokens.batch(indices, packed=packed)
         source, source_mask = (None, None) if self.source is None else self.source.batch(indices, packed=packed)
         return Batch(
-            tokens=tokens,
+            inputs=tokens,
             mask=mask,
             labels=labels,
             source=source,
             source_mask=source_mask,
             prefix=torch.from_numpy(self.prefix[indices]),
-            normalizer=normalizer,
-            examples=Chosen(self.examples, self.origins[indices]),
-            num_real=int(self.sizes[indices].sum()),
+            num_labels_in_step=num_labels_in_step,
+            examples=ExampleView(self.examples, self.origins[indices]),
+            num_nonpadding=int(self.sizes[indices].sum()),
             lengths=lengths.tolist() if packed else None,
             source_lengths=self.source.lengths[indices].tolist() if packed and self.source is not None else None,
             indices=indices,

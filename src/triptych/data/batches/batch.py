@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triptych.data.example import Example
 
-IGNORE = -100
+IGNORE_INDEX = -100
 """The label of a position that does not count towards the loss (the default of PyTorch's cross-entropy)."""
 
 
@@ -23,13 +23,13 @@ Given: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedExample:
     """An example as input of the network.
 
     Attributes:
-        tokens: input of an encoder-only or decoder-only model, or of the decoder of the full (encoder-decoder) model:
+        inputs: input of an encoder-only or decoder-only model, or of the decoder of the full (encoder-decoder) model:
             tokens, audio frames or an image.
-        labels: one label per position of ``tokens``, or one for the whole; IGNORE: does not count towards the loss.
+        labels: one label per position of ``inputs``, or one for the whole; IGNORE_INDEX: not counted in the loss.
         source: input of the encoder of the full model; or the image or audio frames that precede the text.
         prefix: for a text with a given beginning (a source, or the prefix of a language model), the number of labels
             within the beginning. It is one less than the tokens of the beginning. For two texts read as one, the start
@@ -37,7 +37,7 @@ class Encoded:
         example: the original example; None for a window of a long text.
     """
 
-    tokens: Given
+    inputs: Given
     labels: Int[np.ndarray, " labels"]
     source: Given | None = None
     prefix: int = 0
@@ -56,19 +56,19 @@ class Encoded:
 
     @property
     def _sides(self) -> tuple[np.ndarray, ...]:
-        return (self.tokens,) if self.source is None else (self.tokens, self.source)
+        return (self.inputs,) if self.source is None else (self.inputs, self.source)
 
     @property
     def num_scored(self) -> int:
         """Number of labels that count towards the loss."""
-        return int((self.labels != IGNORE).sum())
+        return int((self.labels != IGNORE_INDEX).sum())
 
 
 def _size(given: np.ndarray) -> int:
     return 1 if given.ndim == 3 else len(given)
 
 
-class EncodedSet(Protocol):
+class EncodedDataset(Protocol):
     """An encoded split: random access to its examples, and the sizes that samplers need."""
 
     @property
@@ -83,11 +83,11 @@ class EncodedSet(Protocol):
     def too_long(self) -> int:
         """Number of examples that were truncated or dropped."""
 
-    def __getitem__(self, index: int) -> Encoded:
+    def __getitem__(self, index: int) -> EncodedExample:
         """Returns one example."""
 
 
-class EncodedList:
+class EncodedListDataset:
     """An encoded split in memory.
 
     Args:
@@ -95,14 +95,14 @@ class EncodedList:
         too_long: number of examples that were truncated or dropped.
     """
 
-    def __init__(self, items: Sequence[Encoded], *, too_long: int = 0) -> None:
+    def __init__(self, items: Sequence[EncodedExample], *, too_long: int = 0) -> None:
         self.items, self.too_long = items, too_long
         self.sizes: Int[np.ndarray, " examples"] = np.array([item.size for item in items])
-        is_scored = np.concatenate([np.empty(0, np.int64), *(item.labels for item in items)]) != IGNORE
+        is_scored = np.concatenate([np.empty(0, np.int64), *(item.labels for item in items)]) != IGNORE_INDEX
         ends = np.cumsum([len(item.labels) for item in items], dtype=np.int64)
         self.num_scored: Int[np.ndarray, " examples"] = np.diff(np.append(0, np.cumsum(is_scored))[ends], prepend=0)
 
-    def __getitem__(self, index: int) -> Encoded:
+    def __getitem__(self, index: int) -> EncodedExample:
         return self.items[index]
 
 
@@ -111,16 +111,16 @@ class Batch:
     Lightning would assign to its fields.
 
     Args:
-        tokens: see ``Encoded``.
+        inputs: see ``EncodedExample``.
         mask: True at non-padding positions of ``tokens``; None: images, which have no padding.
-        labels: see ``Encoded``.
-        source: see ``Encoded``.
+        labels: see ``EncodedExample``.
+        source: see ``EncodedExample``.
         source_mask: True at non-padding positions of ``source``; None: images.
-        prefix: see ``Encoded``.
-        normalizer: number of labels that count towards the loss in the whole step, over all ranks and accumulated
+        prefix: see ``EncodedExample``.
+        num_labels_in_step: number of labels that count towards the loss in the step, over all ranks and accumulated
             batches. The loss is a sum divided by this number.
         examples: original examples of the rows.
-        num_real: number of non-padding positions of ``tokens`` and ``source``.
+        num_nonpadding: number of non-padding positions of ``tokens`` and ``source``.
         lengths: lengths of the examples in the packed row of ``tokens``; None: not packed.
         source_lengths: lengths of the examples in the packed row of ``source``; None: not packed.
         indices: indices of the examples in their split (for windows, see ``TrainingWindows``); None: unknown.
@@ -132,24 +132,24 @@ class Batch:
     def __init__(
         self,
         *,
-        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
+        inputs: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
         mask: Bool[Tensor, "batch length"] | None,
         labels: Int[Tensor, "batch labels"],
         source: Int[Tensor, "batch source"] | Float[Tensor, "batch *size"] | None,
         source_mask: Bool[Tensor, "batch source"] | None,
         prefix: Int[Tensor, " batch"],
-        normalizer: int,
+        num_labels_in_step: int,
         examples: Sequence[Example | None],
-        num_real: int,
+        num_nonpadding: int,
         lengths: Sequence[int] | None = None,
         source_lengths: Sequence[int] | None = None,
         indices: Int[np.ndarray, "batch *place"] | None = None,
     ) -> None:
-        self.tokens, self.mask, self.labels = tokens, mask, labels
+        self.inputs, self.mask, self.labels = inputs, mask, labels
         self.source, self.source_mask, self.prefix = source, source_mask, prefix
-        self.normalizer, self.examples, self.num_real = normalizer, examples, num_real
+        self.num_labels_in_step, self.examples, self.num_nonpadding = num_labels_in_step, examples, num_nonpadding
         self.lengths, self.source_lengths, self.indices = lengths, source_lengths, indices
-        self.scored: Int[Tensor, " scored"] = (labels.flatten() != IGNORE).nonzero()[:, 0]
+        self.scored: Int[Tensor, " scored"] = (labels.flatten() != IGNORE_INDEX).nonzero()[:, 0]
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":
         return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -171,9 +171,9 @@ class Batch:
         return self.labels.numel() - len(self.scored)
 
     @property
-    def num_slots(self) -> int:
+    def num_with_padding(self) -> int:
         """Number of positions that are computed, including padding; an image counts as one."""
-        sides = [(self.tokens, self.mask), *([] if self.source is None else [(self.source, self.source_mask)])]
+        sides = [(self.inputs, self.mask), *([] if self.source is None else [(self.source, self.source_mask)])]
         return sum(len(given) if mask is None else mask.numel() for given, mask in sides)
 
 
@@ -208,7 +208,7 @@ def pad_frames(
     return torch.from_numpy(padded), torch.from_numpy(np.arange(max(lengths)) < np.array(lengths)[:, None])
 
 
-def side_by_side(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
+def pad_and_stack(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
     """Stacks tokens, audio frames or images in one tensor; returns it with its mask (None for images)."""
     if rows and rows[0].ndim == 3:
         return torch.from_numpy(np.stack(rows)), None
@@ -216,8 +216,8 @@ def side_by_side(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
 
 
 def collate(
-    items: Sequence[Encoded],
-    normalizer: int | None = None,
+    items: Sequence[EncodedExample],
+    num_labels_in_step: int | None = None,
     *,
     packed: bool = False,
     indices: Int[np.ndarray, "batch *place"] | None = None,
@@ -226,11 +226,11 @@ def collate(
 
     Args:
         items: encoded examples, all with a source or all without; may be empty.
-        normalizer: number of labels in the whole step that count towards the loss; None: of this batch.
+        num_labels_in_step: number of labels in the whole step that count towards the loss; None: of this batch.
         packed: whether to concatenate texts into one row, without padding.
         indices: indices of the examples in their split; None: unknown.
     """
-    rows, labels = [item.tokens for item in items], [item.labels for item in items]
+    rows, labels = [item.inputs for item in items], [item.labels for item in items]
     sources = [item.source for item in items if item.source is not None]
     is_packed = packed and bool(rows) and all(row.ndim == 1 for row in (*rows[:1], *sources[:1]))
     lengths = source_lengths = None
@@ -239,32 +239,32 @@ def collate(
         if all(len(answers) == len(row) for answers, row in zip(labels, rows, strict=True)):
             labels = [np.concatenate(labels)]
         rows, sources = ([np.concatenate(side)] if side else [] for side in (rows, sources))
-    tokens, mask = side_by_side(rows)
-    source, source_mask = side_by_side(sources) if sources else (None, None)
+    tokens, mask = pad_and_stack(rows)
+    source, source_mask = pad_and_stack(sources) if sources else (None, None)
     return Batch(
-        tokens=tokens,
+        inputs=tokens,
         mask=mask,
-        labels=pad(labels, IGNORE)[0],
+        labels=pad(labels, IGNORE_INDEX)[0],
         source=source,
         source_mask=source_mask,
         prefix=torch.tensor([item.prefix for item in items]),
-        normalizer=sum(item.num_scored for item in items) if normalizer is None else normalizer,
+        num_labels_in_step=sum(item.num_scored for item in items) if num_labels_in_step is None else num_labels_in_step,
         examples=[item.example for item in items],
-        num_real=sum(item.size for item in items),
+        num_nonpadding=sum(item.size for item in items),
         lengths=lengths,
         source_lengths=source_lengths,
         indices=indices,
     )
 
 
-def nothing(item: Encoded, normalizer: int) -> Batch:
+def empty_batch(item: EncodedExample, num_labels_in_step: int) -> Batch:
     """Makes a batch without examples, for a rank that has none while others do. The network processes ``item`` without
     labels, so every parameter gets a zero gradient.
 
     Args:
         item: any encoded example.
-        normalizer: see ``collate``.
+        num_labels_in_step: see ``collate``.
     """
-    batch = collate([replace(item, labels=np.full_like(item.labels, IGNORE))], normalizer)
-    batch.examples, batch.num_real = [], 0
+    batch = collate([replace(item, labels=np.full_like(item.labels, IGNORE_INDEX))], num_labels_in_step)
+    batch.examples, batch.num_nonpadding = [], 0
     return batch

@@ -8,21 +8,21 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from triptych.data.batches.arrays import EncodedArrays
-from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
+from triptych.data.batches.batch import Batch, EncodedDataset, collate, empty_batch
 from triptych.data.batches.sampler import (
     SINGLE_RANK,
     MicroBatch,
     RankSlice,
+    StepSampler,
     StepSize,
     TrainingSampler,
-    Updates,
     evaluation_batches,
 )
 from triptych.data.batches.window_sampler import WindowSampler
 from triptych.data.batches.windows import TrainingWindows
 from triptych.launch.signals import STOPS, ignore_signals
 
-Training = EncodedSet | TrainingWindows
+Training = EncodedDataset | TrainingWindows
 
 
 class Collated(Dataset[Batch]):
@@ -39,12 +39,12 @@ class Collated(Dataset[Batch]):
     def __getitem__(self, key: MicroBatch) -> Batch:
         """Collates the examples that a sampler selected."""
         if len(key.indices) and isinstance(self._examples, EncodedArrays):
-            return self._examples.collate(key.indices, key.normalizer, packed=self._packed)
+            return self._examples.collate(key.indices, key.num_labels_in_step, packed=self._packed)
         items = [self._examples[i] for i in key.indices]
         if items:
-            return collate(items, key.normalizer, packed=self._packed, indices=key.indices)
+            return collate(items, key.num_labels_in_step, packed=self._packed, indices=key.indices)
         assert not isinstance(self._examples, TrainingWindows)  # every part of a step contains windows
-        return nothing(self._examples[0], key.normalizer)
+        return empty_batch(self._examples[0], key.num_labels_in_step)
 
 
 def training_sampler(
@@ -54,12 +54,12 @@ def training_sampler(
     seed: int,
     ranks: RankSlice = SINGLE_RANK,
     start: int = 0,
-) -> Updates:
+) -> StepSampler:
     """Makes the sampler of a training split: windows of long texts, or examples.
 
     Args:
         train: encoded training split.
-        step_size: see ``Updates``, as for the other arguments.
+        step_size: see ``StepSampler``, as for the other arguments.
 
     Raises:
         ValueError: a step that cannot be split evenly, or that is too small for an example.
@@ -95,8 +95,8 @@ class DataModule(L.LightningDataModule):
         self,
         *,
         train: Training | None,
-        validation: EncodedSet | None,
-        test: EncodedSet,
+        validation: EncodedDataset | None,
+        test: EncodedDataset,
         step_size: StepSize,
         eval_batch_size: int,
         num_workers: int,
@@ -131,28 +131,30 @@ class DataModule(L.LightningDataModule):
             count: number of examples to name.
         """
         assert self.train is not None
-        indices = self._training_sampler().update(update - 1)
+        indices = self._training_sampler().indices_of_step(update - 1)
         examples = [self.train[i].example for i in indices[:count]]
         names = [f"window {i.tolist()}" if e is None else e.where for i, e in zip(indices, examples, strict=False)]
         return "; ".join(names) + (f"; and {len(indices) - count} more" if len(indices) > count else "")
 
     def val_dataloader(self) -> DataLoader[Batch]:
+        """Each validation example once."""
         assert self.validation is not None
         return self._evaluation_loader(self.validation)
 
     def test_dataloader(self) -> DataLoader[Batch]:
+        """Each test example once."""
         return self._evaluation_loader(self.test)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Copies the batch asynchronously."""
         return batch.to(device, non_blocking=True)
 
-    def _training_sampler(self) -> Updates:
+    def _training_sampler(self) -> StepSampler:
         assert self.train is not None
         start = self.start * self.step_size.accumulate
         return training_sampler(self.train, step_size=self.step_size, seed=self.seed, ranks=self._ranks(), start=start)
 
-    def _evaluation_loader(self, split: EncodedSet) -> DataLoader[Batch]:
+    def _evaluation_loader(self, split: EncodedDataset) -> DataLoader[Batch]:
         batches = [
             MicroBatch(indices, int(split.num_scored[indices].sum()))
             for indices in evaluation_batches(split.sizes, self.eval_batch_size, self._ranks())

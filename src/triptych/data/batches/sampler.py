@@ -15,11 +15,11 @@ class MicroBatch:
 
     Attributes:
         indices: indices of the examples (for windows, see ``TrainingWindows``); may be empty.
-        normalizer: number of labels in the whole step that count towards the loss.
+        num_labels_in_step: number of labels in the whole step that count towards the loss.
     """
 
     indices: Int[np.ndarray, "batch *place"]
-    normalizer: int
+    num_labels_in_step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RankSlice:
 SINGLE_RANK = RankSlice()
 
 
-class Updates(ABC):
+class StepSampler(ABC):
     """An endless sequence of steps. Step k depends only on (seed, k), so a run can resume at any step.
 
     Args:
@@ -71,17 +71,17 @@ class Updates(ABC):
         self.parts = accumulate * ranks.world_size
         if size is not None and size % self.parts:
             raise ValueError(
-                f"batch.size={size} cannot be split evenly into trainer.accumulate_grad_batches={accumulate}"
+                f"batch.global_size={size} cannot be split evenly into trainer.accumulate_grad_batches={accumulate}"
                 f" parts on {ranks.world_size} processes; expected a multiple of {self.parts}"
             )
         self.accumulate, self.seed, self.ranks, self.start = accumulate, seed, ranks, start
 
     @abstractmethod
-    def update(self, k: int) -> Int[np.ndarray, "update *place"]:
+    def indices_of_step(self, k: int) -> Int[np.ndarray, "indices_of_step *place"]:
         """Returns the indices of the examples of step k."""
 
     @abstractmethod
-    def num_labels(self, update: Int[np.ndarray, "update *place"]) -> int:
+    def num_labels(self, update: Int[np.ndarray, "indices_of_step *place"]) -> int:
         """Returns the number of labels of a step that count towards the loss."""
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -90,14 +90,14 @@ class Updates(ABC):
         i = self.start
         while True:
             k, part = divmod(i, self.accumulate)
-            update = self.update(k)
+            update = self.indices_of_step(k)
             first = part * self.ranks.world_size + self.ranks.rank
             mine = update[first :: self.parts]  # strided, so that every part gets all sizes
             yield MicroBatch(mine, self.num_labels(update))
             i += 1
 
 
-class TrainingSampler(Updates):
+class TrainingSampler(StepSampler):
     """Steps over a list of examples.
 
     The examples are one permutation of the split after the other, so each occurs once per epoch. A pool of examples is
@@ -111,7 +111,7 @@ class TrainingSampler(Updates):
     Args:
         sizes: number of tokens of each example.
         num_scored: number of labels of each example that count towards the loss.
-        step_size: see ``Updates``, as for the other arguments.
+        step_size: see ``StepSampler``, as for the other arguments.
         pool_size: steps per pool, if the step size is a number of examples.
 
     Raises:
@@ -148,7 +148,7 @@ class TrainingSampler(Updates):
         """Number of steps per pool."""
         return len(self._cuts) - 1
 
-    def update(self, k: int) -> Int[np.ndarray, " update"]:
+    def indices_of_step(self, k: int) -> Int[np.ndarray, " update"]:
         """Returns the indices of the examples of step k, sorted by size."""
         indices, order = self._pool(k // self.pool_size)
         place = order[k % self.pool_size]
@@ -181,7 +181,7 @@ def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.nd
         ValueError: an example has more tokens.
     """
     if sizes.max(initial=0) > batch_tokens:
-        raise ValueError(f"batch.tokens={batch_tokens}: an example has {sizes.max()} tokens")
+        raise ValueError(f"batch.max_tokens={batch_tokens}: an example has {sizes.max()} tokens")
     ends, cuts = np.cumsum(sizes), [0]
     while cuts[-1] < len(sizes):
         before = ends[cuts[-1] - 1] if cuts[-1] else 0

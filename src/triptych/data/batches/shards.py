@@ -16,7 +16,7 @@ from jaxtyping import Int, Integer
 from triptych.data.readers.long_text import Source
 from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.storage.atomic import replacing, write_text
-from triptych.storage.cache import cache_folder, cached, read_json, remembered
+from triptych.storage.cache import cache_folder, get_file_property, get_or_make, read_json_if_valid
 from triptych.storage.progress import show_progress
 
 log = logging.getLogger("triptych")
@@ -68,22 +68,22 @@ def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
     eos = None if source.column is None else tokenizer.special.eos
 
     def read() -> Shard | None:
-        facts = read_json(about)
-        if facts is None or not path.is_file() or path.stat().st_size != facts["num_tokens"] * dtype.itemsize:
+        info = read_json_if_valid(about)
+        if info is None or not path.is_file() or path.stat().st_size != info["num_tokens"] * dtype.itemsize:
             return None
-        if remembered(path, "sha256", lambda: {"sha256": _sha256(path)})["sha256"] != facts["sha256"]:
+        if get_file_property(path, "sha256", lambda: {"sha256": _sha256(path)})["sha256"] != info["sha256"]:
             return None
-        ids = np.memmap(path, dtype, mode="r") if facts["num_tokens"] else np.empty(0, dtype)
-        return Shard(ids, eos, facts["num_unknown"])
+        ids = np.memmap(path, dtype, mode="r") if info["num_tokens"] else np.empty(0, dtype)
+        return Shard(ids, eos, info["num_unknown"])
 
     def make() -> Shard:
-        facts = _write(path, source, tokenizer, dtype, name)
-        write_text(about, json.dumps(facts))
+        info = _write(path, source, tokenizer, dtype, name)
+        write_text(about, json.dumps(info))
         shard = read()
         assert shard is not None, f"{path} is not what was written"
         return shard
 
-    return cached(path, read, make)
+    return get_or_make(path, read, make)
 
 
 def _write(path: Path, source: Source, tokenizer: Tokenizer, dtype: np.dtype[Any], name: str) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int
 
-from triptych.data.batches.sampler import SINGLE_RANK, RankSlice, StepSize, Updates
+from triptych.data.batches.sampler import SINGLE_RANK, RankSlice, StepSampler, StepSize
 from triptych.data.batches.windows import TrainingWindows
 
 BLOCK = 2**16
 """Number of windows whose texts are drawn together."""
 
 
-class WindowSampler(Updates):
+class WindowSampler(StepSampler):
     """Steps over windows of long texts. Its memory does not grow with the texts.
 
     In each epoch a text is cut into adjacent windows, so that each token except the first is a label exactly once. The
@@ -25,7 +25,7 @@ class WindowSampler(Updates):
 
     Args:
         windows: the texts, with the encoding of their windows.
-        step_size: see ``Updates``, as for the other arguments.
+        step_size: see ``StepSampler``, as for the other arguments.
 
     Raises:
         ValueError: a step that cannot be split evenly, or that is too small for a window per part.
@@ -47,7 +47,7 @@ class WindowSampler(Updates):
             size = tokens // (parts * windows.size) * parts
             if not size:
                 raise ValueError(
-                    f"batch.tokens={tokens}: a window has {windows.size} tokens; expected at least "
+                    f"batch.max_tokens={tokens}: a window has {windows.size} tokens; expected at least "
                     f"{parts * windows.size}"
                 )
         super().__init__(step_size=replace(step_size, global_size=size), seed=seed, ranks=ranks, start=start)
@@ -57,7 +57,7 @@ class WindowSampler(Updates):
         self._begins = [[0] for _ in windows.texts]  # windows of a text before each of its epochs
         self._block = lru_cache(maxsize=2)(self._block_of)
 
-    def update(self, k: int) -> Int[np.ndarray, "batch_size 3"]:
+    def indices_of_step(self, k: int) -> Int[np.ndarray, "batch_size 3"]:
         """Returns the windows of step k as (text, start, stop); see ``TrainingWindows``."""
         places = np.arange(k * self.batch_size, (k + 1) * self.batch_size)
         rows = np.empty((self.batch_size, 3), dtype=np.int64)

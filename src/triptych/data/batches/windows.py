@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Integer
 
-from triptych.data.batches.batch import IGNORE, Encoded
+from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample
 
-Layout = Callable[[Int[np.ndarray, " window"]], Encoded]
+Layout = Callable[[Int[np.ndarray, " window"]], EncodedExample]
 """Encodes a window, given one token more than its inputs, since the label of each token is the next one."""
 
 
@@ -41,7 +41,7 @@ class Windows:
         encode: Layout,
         ends: Sequence[Int[np.ndarray, " documents_and_one"]] | None = None,
     ) -> None:
-        check_lengths(texts)
+        check_window_lengths(texts)
         self.texts, self.length, self.stride, self._encode = texts, length, stride, encode
         self.too_long = 0
         ends = [np.array([0, len(ids) - 1]) for ids in texts] if ends is None else ends
@@ -59,13 +59,13 @@ class Windows:
         self.sizes: Int[np.ndarray, " windows"] = table[stops - starts, 0]
         self.num_scored: Int[np.ndarray, " windows"] = np.minimum(table[stops - starts, 1], num_new)
 
-    def __getitem__(self, index: int) -> Encoded:
+    def __getitem__(self, index: int) -> EncodedExample:
         document = int(np.searchsorted(self._first, index, side="right")) - 1
         start, stop, num_new = map(int, self._places(document, index))
         window = self._encode(self.texts[self._text[document]][start : stop + 1].astype(np.int64))
         if num_new < len(window.labels):
             is_new = np.arange(len(window.labels)) >= len(window.labels) - num_new
-            return replace(window, labels=np.where(is_new, window.labels, IGNORE))
+            return replace(window, labels=np.where(is_new, window.labels, IGNORE_INDEX))
         return window
 
     def _places(self, document: Any, index: Any) -> tuple[Any, Any, Any]:
@@ -81,7 +81,7 @@ class Windows:
         )
 
 
-def windows_of(line: Encoded, length: int, stride: int) -> list[Encoded]:
+def split_into_windows(line: EncodedExample, length: int, stride: int) -> list[EncodedExample]:
     """Splits a line into windows in which each label counts towards the loss once; a short line is one window.
 
     Args:
@@ -89,13 +89,13 @@ def windows_of(line: Encoded, length: int, stride: int) -> list[Encoded]:
         length: number of inputs per window.
         stride: distance between windows.
     """
-    if len(line.tokens) <= length:
+    if len(line.inputs) <= length:
         return [line]
     windows = Windows(
-        [np.append(line.tokens, line.labels[-1])],
+        [np.append(line.inputs, line.labels[-1])],
         length=length,
         stride=stride,
-        encode=lambda ids: Encoded(ids[:-1], ids[1:], example=line.example),
+        encode=lambda ids: EncodedExample(ids[:-1], ids[1:], example=line.example),
     )
     return [replace(windows[i], prefix=max(line.prefix - i * stride, 0)) for i in range(len(windows.sizes))]
 
@@ -119,13 +119,13 @@ class TrainingWindows:
     def __init__(
         self, texts: Sequence[Integer[np.ndarray, " tokens"]], weights: Sequence[float], *, length: int, encode: Layout
     ) -> None:
-        check_lengths(texts)
+        check_window_lengths(texts)
         self.texts, self.weights, self.length, self._encode = texts, weights, length, encode
         self.too_long = 0
         self.size = encode(np.zeros(length + 1, dtype=np.int64)).size
         self.num_scored = lru_cache(self._num_scored)
 
-    def __getitem__(self, window: Int[np.ndarray, "3"]) -> Encoded:
+    def __getitem__(self, window: Int[np.ndarray, "3"]) -> EncodedExample:
         """Returns the window whose labels are the tokens after start, ..., stop - 1 of a text.
 
         Args:
@@ -139,7 +139,7 @@ class TrainingWindows:
         return self._encode(np.zeros(num_labels + 1, dtype=np.int64)).num_scored
 
 
-def check_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:
+def check_window_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:
     """Checks that each text has a next token to predict."""
     for ids in texts:
         if len(ids) < 2:

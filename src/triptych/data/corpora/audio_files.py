@@ -3,50 +3,50 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych.data.corpora.table import RowCorpus
+from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.corpora.table_of_files import TableOfFiles
-from triptych.data.example import Example, Place
-from triptych.data.readers.audio import AudioReader
+from triptych.data.example import Example, SourceLocation
+from triptych.data.readers.audio_reader import AudioReader
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import Row
 
 
 @dataclass(kw_only=True)
-class SoundRows(RowCorpus[str]):
+class AudioRows(RowCorpus[str]):
     """Rows with an audio clip, and a text or a label.
 
     Attributes:
-        sound: column of the file paths below ``dir``; in Hugging Face datasets, of the audio.
+        audio_reader: column of the file paths below ``dir``; in Hugging Face datasets, of the audio.
         target: column of the transcripts; None: no transcripts.
         label: column of the classes; None: no classes.
         speaker: column of the speakers, whose mean frames are subtracted (see ``AudioInputs``); None: unknown speakers.
     """
 
-    columns = ("sound", "target", "label")
+    columns = ("audio", "target", "label")
 
-    sound: str
+    audio: str
     target: str | None
     label: str | None
     speaker: str | None
 
     @cached_property
-    def audio(self) -> AudioReader:
+    def audio_reader(self) -> AudioReader:
         return AudioReader()
 
     @cached_property
     def reader(self) -> Columns:
-        return Columns(sound=self.sound, target=self.target, label=self.label, speaker=self.speaker)
+        return Columns(audio=self.audio, target=self.target, label=self.label, speaker=self.speaker)
 
-    def example(self, row: Row, place: Place) -> Example:
+    def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
-        return self.audio.with_audio(example, self.reader, row, self.file_of(example))
+        return self.audio_reader.with_audio(example, self.reader, row, self.file_of(example))
 
     def _read(self, source: str) -> list[Example]:
         examples = super()._read(source)
-        self.audio.report_changes(source)
+        self.audio_reader.report_changes(source)
         return examples
 
 
 @dataclass(kw_only=True)
-class AudioFiles(SoundRows, TableOfFiles):
-    """A table of audio files (wav, flac, mp3 or ogg) with a text or a label; see ``SoundRows`` and ``TableOfFiles``."""
+class AudioFiles(AudioRows, TableOfFiles):
+    """A table of audio files (wav, flac, mp3 or ogg) with a text or a label; see ``AudioRows`` and ``TableOfFiles``."""

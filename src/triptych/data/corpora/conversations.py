@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych.data.corpora.table import TableCorpus
+from triptych.data.corpora.row_corpus import TableCorpus
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import NAMES_ITS_COLUMNS
 

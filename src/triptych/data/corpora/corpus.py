@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from triptych.data.example import Example
-from triptych.data.facts import Facts
+from triptych.data.plain_dataclass import PlainDataclass
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusFacts(Facts):
+class CorpusInfo(PlainDataclass):
     """Metadata of a corpus that a checkpoint contains.
 
     Attributes:
@@ -48,7 +48,7 @@ class Corpus(Protocol):
     """
 
     columns: tuple[str, ...]
-    facts: CorpusFacts
+    info: CorpusInfo
 
     def splits(self) -> Splits: ...
 

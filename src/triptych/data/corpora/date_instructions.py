@@ -8,7 +8,7 @@ from statistics import fmean
 
 from babel import Locale
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.dates import Dates, certainty
 from triptych.data.example import ANSWERING, Example, Message, conversation, each_answer
 from triptych.data.splits import Splits
@@ -47,8 +47,8 @@ class DateInstructions(Dates):
         super().__post_init__()
 
     @property
-    def facts(self) -> CorpusFacts:
-        return CorpusFacts()
+    def info(self) -> CorpusInfo:
+        return CorpusInfo()
 
     def splits(self) -> Splits:
         found = super().splits()

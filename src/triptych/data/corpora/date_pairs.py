@@ -6,39 +6,39 @@ from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.dates import Dates, certainty
-from triptych.data.example import Answer, Example
+from triptych.data.example import AnswerSpan, Example
 
 SAME = ("different", "same")
 ASKED = ("day", "month", "year", "weekday")
 
 
 class DatePairs(Dates):
-    """Two dates of ``Dates``, each in its own language and style: ``text`` and ``pair``.
+    """Two dates of ``Dates``, each in its own language and style: ``text`` and ``text_pair``.
 
     With probability one half both are the same date; otherwise the second is drawn independently. ``label`` is "same"
     or "different", and ``score`` is 1 - (days between them) / (days of the whole range - 1).
     """
 
-    columns = ("text", "pair", "label", "score")
+    columns = ("text", "text_pair", "label", "score")
 
     @property
-    def facts(self) -> CorpusFacts:
-        return CorpusFacts(labels=SAME, has_pairs=True)
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(labels=SAME, has_pairs=True)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """Returns the best possible scores on these examples for a model that knows the distribution of the corpus. For
-        classification it is ``accuracy``, the mean of max_label p(label | text, pair). For similarity it is
-        ``mean_squared_error``, the mean of the variance of p(score | text, pair). The dates are drawn from the whole
+        classification it is ``accuracy``, the mean of max_label p(label | text, text_pair). For similarity it is
+        ``mean_squared_error``, the mean variance of p(score | text, text_pair). The dates are drawn from the whole
         range."""
         if task not in ("classification", "similarity"):
             return {}
-        sources = self._sources(text for example in examples for text in (example.text, example.pair or ""))
+        sources = self._sources(text for example in examples for text in (example.text, example.text_pair or ""))
         numbers = {text: Counter(number for _, _, number in found) for text, found in sources.items()}
         accuracies, variances = [], []
         for example in examples:
-            first, second = numbers[example.text], numbers[example.pair or ""]
+            first, second = numbers[example.text], numbers[example.text_pair or ""]
             weights = {(a, b): first[a] * second[b] * ((a == b) + 1 / len(self._dates)) for a in first for b in second}
             whole = sum(weights.values())
             same = sum(weight for (a, b), weight in weights.items() if a == b) / whole
@@ -58,7 +58,7 @@ class DatePairs(Dates):
             second = first if generator.random() < 0.5 else generator.choice(numbers)
             text, pair = (self._write(*generator.choice(cells), number)[0] for number in (first, second))
             score = self._score(first, second)
-            examples.append(Example(text, pair=pair, label=SAME[first == second], score=score))
+            examples.append(Example(text, text_pair=pair, label=SAME[first == second], score=score))
         return examples
 
     def _score(self, first: int, second: int) -> float:
@@ -67,22 +67,22 @@ class DatePairs(Dates):
 
 class DateQuestions(Dates):
     """A question about a date of ``Dates``. ``text`` names a field: "day", "month", "year" or "weekday", with equal
-    probability. ``pair`` is the formatted date, and ``answers`` the part that contains the field. In styles without the
+    probability. ``text_pair`` is the formatted date, and ``answers`` the part with the field. In styles without the
     weekday, that question has no answer."""
 
-    columns = ("text", "pair", "answers")
+    columns = ("text", "text_pair", "answers")
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """Returns the best possible score on these examples for a model that knows the distribution of the corpus:
         ``exact_match``, the mean of max_answer p(answer | question, text)."""
         if task != "question_answering":
             return {}
-        sources = self._sources(example.pair or "" for example in examples)
+        sources = self._sources(example.text_pair or "" for example in examples)
         return {
             "exact_match": fmean(
                 certainty(
                     tuple(answer.text for answer in self._answers(example.text, *self._write(*source)))
-                    for source in sources[example.pair or ""]
+                    for source in sources[example.text_pair or ""]
                 )
                 for example in examples
             )
@@ -94,16 +94,16 @@ class DateQuestions(Dates):
         for _ in range(self._sizes[split]):
             field = generator.choice(ASKED)
             text, tags = self._write(*generator.choice(cells), generator.choice(numbers))
-            examples.append(Example(field, pair=text, answers=self._answers(field, text, tags)))
+            examples.append(Example(field, text_pair=text, answers=self._answers(field, text, tags)))
         return examples
 
     @staticmethod
-    def _answers(field: str, text: str, tags: Sequence[str]) -> tuple[Answer, ...]:
+    def _answers(field: str, text: str, tags: Sequence[str]) -> tuple[AnswerSpan, ...]:
         """Returns the parts of the text with this tag."""
         found, start = [], 0
         for tag, group in groupby(tags):
             end = start + len(list(group))
             if tag == field:
-                found.append(Answer(text[start:end], start))
+                found.append(AnswerSpan(text[start:end], start))
             start = end
         return tuple(found)

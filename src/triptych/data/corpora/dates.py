@@ -19,7 +19,7 @@ from babel import Locale
 from babel.dates import DateTimeFormat, tokenize_pattern
 from babel.localedata import locale_identifiers
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.example import Example, without_collection
 from triptych.data.prefix import prefix_length
 from triptych.data.splits import Splits
@@ -139,8 +139,8 @@ class Dates:
         return map(datetime.date.fromordinal, range(first.toordinal(), last.toordinal() + 1))
 
     @property
-    def facts(self) -> CorpusFacts:
-        return CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
 
     @without_collection()
     def splits(self) -> Splits:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.example import Example
 from triptych.data.splits import Splits
 
@@ -59,8 +59,8 @@ class DigitStrings(ABC):
         """Yields the examples of a split."""
 
     @property
-    def facts(self) -> CorpusFacts:
-        return CorpusFacts(labels=tuple("0123456789") if self.counts.stop == 2 else ())
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(labels=tuple("0123456789") if self.counts.stop == 2 else ())
 
     def splits(self) -> Splits:
         return self._splits

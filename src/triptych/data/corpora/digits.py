@@ -4,10 +4,10 @@ import random
 from functools import cached_property
 from importlib.util import find_spec
 
-from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
 from triptych.data.example import Example
 from triptych.data.images import Image
-from triptych.data.readers.files import check_shares
+from triptych.data.readers.files import check_split_shares
 from triptych.data.splits import Splits
 
 
@@ -25,10 +25,10 @@ class Digits(RealCorpus):
     """
 
     columns = ("image", "label")
-    facts = CorpusFacts(labels=tuple("0123456789"))
+    info = CorpusInfo(labels=tuple("0123456789"))
 
     def __init__(self, *, validation: float, test: float, split_seed: int) -> None:
-        check_shares(validation=validation, test=test)
+        check_split_shares(validation=validation, test=test)
         if find_spec("sklearn") is None:
             raise ValueError(
                 "data=digits: scikit-learn is not installed; type pip install scikit-learn, or pip install '.[images]'"
@@ -49,7 +49,7 @@ class Digits(RealCorpus):
             for i, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True))
         ]
         parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
-        for label in self.facts.labels:
+        for label in self.info.labels:
             numbers = [i for i, example in enumerate(examples) if example.label == label]
             random.Random(f"{self.split_seed} {label}").shuffle(numbers)
             num_test, num_validation = round(self.test * len(numbers)), round(self.validation * len(numbers))

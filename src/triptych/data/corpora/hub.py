@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from triptych.config import suggestion
-from triptych.data.corpora.audio_files import SoundRows
+from triptych.data.corpora.audio_files import AudioRows
 from triptych.data.corpora.image_files import ImageRows
-from triptych.data.corpora.table import RowCorpus
-from triptych.data.example import Place, at
+from triptych.data.corpora.row_corpus import RowCorpus
+from triptych.data.example import SourceLocation, at
 from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.tables import Row
 
@@ -63,7 +63,7 @@ class HubRows(RowCorpus[str]):
             raise ValueError(f"data.name={self.name}: no such folder ({Path(self.name).resolve()})")
         self.dir, self.train, self.validation, self.test = self.name, names[0], names[1], names[2]
 
-    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, source: str) -> Iterator[tuple[SourceLocation, Row]]:
         """Yields the rows of a split, with their numbers from 1 as places."""
         if source not in self._sets:
             known = suggestion(source, list(self._sets))
@@ -148,7 +148,7 @@ class Hub(HubRows):
         text: column of the texts, or of the questions.
         target: column of the translations.
         label: column of the labels.
-        pair: column of the second texts, or of the contexts of the questions.
+        text_pair: column of the second texts, or of the contexts of the questions.
         score: column of the scores.
         words: column with a list of words, which then form the text.
         tags: column with a list of one tag per word.
@@ -156,12 +156,12 @@ class Hub(HubRows):
         messages: column of conversations, instead of text and target.
     """
 
-    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers", "messages")
+    columns = ("text", "target", "label", "text_pair", "score", "words", "tags", "answers", "messages")
 
     text: str | None
     target: str | None
     label: str | None
-    pair: str | None
+    text_pair: str | None
     score: str | None
     words: str | None
     tags: str | None
@@ -194,8 +194,8 @@ class _HubFiles(HubRows):
 
 
 @dataclass(kw_only=True)
-class HubAudio(SoundRows, _HubFiles):
-    """An audio dataset (see ``HubRows`` and ``SoundRows``), decoded by soundfile."""
+class HubAudio(AudioRows, _HubFiles):
+    """An audio dataset (see ``HubRows`` and ``AudioRows``), decoded by soundfile."""
 
     feature = "Audio"
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych.data.corpora.table import RowCorpus
+from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.corpora.table_of_files import TableOfFiles
-from triptych.data.example import Example, Place
+from triptych.data.example import Example, SourceLocation
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.images import ImageReader
+from triptych.data.readers.image_reader import ImageReader
 from triptych.data.readers.tables import Row
 
 
@@ -40,7 +40,7 @@ class ImageRows(RowCorpus[str]):
     def reader(self) -> Columns:
         return Columns(image=self.image, target=self.target, label=self.label)
 
-    def example(self, row: Row, place: Place) -> Example:
+    def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.images.with_image(example, self.reader, row, self.file_of(example))
 

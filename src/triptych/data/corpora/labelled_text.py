@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from functools import cached_property
 
-from triptych.data.corpora.table import RowCorpus
-from triptych.data.example import Place
+from triptych.data.corpora.row_corpus import RowCorpus
+from triptych.data.example import SourceLocation
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import check_files, find, format_of, stream_lines
+from triptych.data.readers.files import check_files, format_of, resolve_file, stream_lines
 from triptych.data.readers.tables import FORMATS, NAMES_ITS_COLUMNS, Row, check_is_text, check_names, table_rows
 
 Files = str | list[str] | dict[str, str]
@@ -35,7 +35,7 @@ class LabelledText(RowCorpus[Files]):
         label: column of the labels; None: no labels.
         columns: column names of a TSV or CSV file without a header line; None: the first line contains them.
         split_seed: seed that draws the fractions.
-        pair: column of the second texts; None: no second texts.
+        text_pair: column of the second texts; None: no second texts.
         score: column of the scores, instead of labels; None: no scores.
 
     Raises:
@@ -43,7 +43,7 @@ class LabelledText(RowCorpus[Files]):
             file per class with other columns, or fractions that leave no training data.
     """
 
-    columns = ("text", "label", "pair", "score")
+    columns = ("text", "label", "text_pair", "score")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class LabelledText(RowCorpus[Files]):
         label: str | None,
         columns: list[str] | None,
         split_seed: int,
-        pair: str | None = None,
+        text_pair: str | None = None,
         score: str | None = None,
     ) -> None:
         check_files(dir, FORMATS, train=train, validation=validation, test=test)
@@ -67,10 +67,12 @@ class LabelledText(RowCorpus[Files]):
                     f"'data.{name}={{A: {files[0] if files else 'FILE'}, B: FILE}}'"
                 )
             if isinstance(files, dict):
-                if label is None or pair is not None:
-                    raise ValueError(f"data.{name}: one file per class requires data.label=label and data.pair=null")
+                if label is None or text_pair is not None:
+                    raise ValueError(
+                        f"data.{name}: one file per class requires data.label=label and data.text_pair=null"
+                    )
                 for of_class in files.values():
-                    find(dir, f"data.{name}", of_class)
+                    resolve_file(dir, f"data.{name}", of_class)
                     check_is_text(f"data.{name}", of_class, "one text per line in the file of a class",
                                   f"data=hub data.name={dir} data.text=COLUMN data.label=COLUMN")  # fmt: skip
         if columns is not None:
@@ -81,20 +83,20 @@ class LabelledText(RowCorpus[Files]):
         if label is not None and score is not None:
             raise ValueError(f"data.score={score} replaces data.label={label}; set data.label=null")
         self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
-        self.text, self.label, self.pair, self.score, self.names = text, label, pair, score, columns
+        self.text, self.label, self.text_pair, self.score, self.names = text, label, text_pair, score, columns
 
     @cached_property
     def reader(self) -> Columns:
-        return Columns(text=self.text, pair=self.pair, label=self.label, score=self.score)
+        return Columns(text=self.text, text_pair=self.text_pair, label=self.label, score=self.score)
 
-    def rows(self, source: Files) -> Iterator[tuple[Place, Row]]:
+    def rows(self, source: Files) -> Iterator[tuple[SourceLocation, Row]]:
         if isinstance(source, str):
-            yield from table_rows(find(self.dir, "data", source), self.reader, self.names)
+            yield from table_rows(resolve_file(self.dir, "data", source), self.reader, self.names)
             return
         assert isinstance(source, dict)
         assert self.label is not None
         for label, file in source.items():
-            path, number = find(self.dir, "data", file), 0
+            path, number = resolve_file(self.dir, "data", file), 0
             texts = ((number, line) for number, line in enumerate(stream_lines(path), 1) if line.strip())
             for number, line in texts:
                 yield (path, number), {self.text: line, self.label: label}

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
 from triptych.data.example import Example
-from triptych.data.readers.files import check_shares, find, read_lines
+from triptych.data.readers.files import check_split_shares, read_lines, resolve_file
 from triptych.data.readers.tables import check_is_text
 from triptych.data.splits import Splits, make_splits
 
@@ -25,7 +25,7 @@ class ParallelText(RealCorpus):
     """
 
     columns = ("text", "target")
-    facts = CorpusFacts()
+    info = CorpusInfo()
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ParallelText(RealCorpus):
         test: list[str] | str | float,
         split_seed: int,
     ) -> None:
-        check_shares(train=train, validation=validation, test=test)
+        check_split_shares(train=train, validation=validation, test=test)
         self.dir, self.split_seed = dir, split_seed
         self.train = None if train is None else self._two("train", train)
         self.validation = (
@@ -58,13 +58,13 @@ class ParallelText(RealCorpus):
             source = next(iter([files] if isinstance(files, str) else files), "SOURCE")
             raise ValueError(f"data.{name}={given}: expected two files, such as 'data.{name}=[{source},TARGET]'")
         for file in files:
-            find(self.dir, f"data.{name}", file)
+            resolve_file(self.dir, f"data.{name}", file)
             check_is_text(f"data.{name}", file, "one sentence per line",
                           f"data=hub data.name={self.dir} data.text=COLUMN data.target=COLUMN")  # fmt: skip
         return list(files)
 
     def _read(self, files: Sequence[str]) -> list[Example]:
-        paths = [find(self.dir, "data", file) for file in files]
+        paths = [resolve_file(self.dir, "data", file) for file in files]
         sources, targets = (read_lines(path) for path in paths)
         if len(sources) != len(targets):
             longer, shorter = paths if len(sources) > len(targets) else paths[::-1]

@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
-from triptych.data.readers.files import check_shares, find_all, format_of
+from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
+from triptych.data.readers.files import check_split_shares, find_all, format_of
 from triptych.data.readers.long_text import LongText, Source, contents_of
 from triptych.data.readers.tables import FORMATS, NO_TEXT, check_is_text, reader_of_texts
 from triptych.data.splits import Splits
@@ -42,7 +42,7 @@ class PlainText(RealCorpus):
     """
 
     columns = ("long_text",)
-    facts = CorpusFacts(is_stream=True)
+    info = CorpusInfo(is_stream=True)
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class PlainText(RealCorpus):
         test: Files | float,
         text: str = "text",
     ) -> None:
-        check_shares(train=train, validation=validation, test=test)
+        check_split_shares(train=train, validation=validation, test=test)
         self.dir, self.text = dir, text
         self._files: dict[str, list[tuple[tuple[Path, ...], float]]] = {}
         self._shares = {}

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from triptych.config import counted
-from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
 from triptych.data.example import Example
-from triptych.data.readers.files import check_shares, lines_of, read_text
+from triptych.data.readers.files import check_split_shares, lines_of, read_text
 from triptych.data.splits import Splits
 from triptych.storage.downloads import check_folder
 
@@ -58,7 +58,7 @@ class SourceFiles(RealCorpus):
         test: float,
         split_seed: int,
     ) -> None:
-        check_shares(validation=validation, test=test)
+        check_split_shares(validation=validation, test=test)
         if piece < 1:
             raise ValueError(f"data.piece={piece}: expected at least 1 character")
         if split_seed < 0:
@@ -74,9 +74,9 @@ class SourceFiles(RealCorpus):
             raise ValueError(f"data.exclude: no file of data.include={[*include]} is left in {self.folder}")
 
     @property
-    def facts(self) -> CorpusFacts:
+    def info(self) -> CorpusInfo:
         """The version of Python, if the files are its standard library."""
-        return CorpusFacts(version=f"Python {platform.python_version()}" if self.is_library else "")
+        return CorpusInfo(version=f"Python {platform.python_version()}" if self.is_library else "")
 
     def splits(self) -> Splits:
         """Returns the pieces.

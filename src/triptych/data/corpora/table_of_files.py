@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych.data.corpora.table import TableCorpus
+from triptych.data.corpora.row_corpus import TableCorpus
 from triptych.data.example import Example
 from triptych.data.readers.tables import FORMATS
 

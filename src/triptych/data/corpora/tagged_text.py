@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from triptych.config import counted
-from triptych.data.corpora.table import TableCorpus
-from triptych.data.example import Place
+from triptych.data.corpora.row_corpus import TableCorpus
+from triptych.data.example import SourceLocation
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import find, format_of, read_lines
+from triptych.data.readers.files import format_of, read_lines, resolve_file
 from triptych.data.readers.tables import NO_TEXT, Row, check_is_text
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -60,13 +60,13 @@ class TaggedText(TableCorpus):
     def reader(self) -> Columns:
         return Columns(words="words", tags="tags")
 
-    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, source: str) -> Iterator[tuple[SourceLocation, Row]]:
         """Yields the sentences, with the line of the first word as place.
 
         Raises:
             ValueError: a line in no such format, or without a word or a tag.
         """
-        path = find(self.dir, "data", source)
+        path = resolve_file(self.dir, "data", source)
         words = self._conllu_words(path) if format_of(source) == ".conllu" else self._table_words(path)
         begin, sentence = 0, list[tuple[str, str]]()
         for line, word in words:

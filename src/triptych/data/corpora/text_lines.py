@@ -1,8 +1,8 @@
 """Texts without labels, one per line."""
 
-from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
 from triptych.data.example import Example
-from triptych.data.readers.files import check_shares, find, read_lines
+from triptych.data.readers.files import check_split_shares, read_lines, resolve_file
 from triptych.data.readers.tables import check_is_text, reader_of_texts
 from triptych.data.splits import Splits, make_splits
 
@@ -23,15 +23,15 @@ class TextLines(RealCorpus):
     """
 
     columns = ("text",)
-    facts = CorpusFacts()
+    info = CorpusInfo()
 
     def __init__(
         self, *, dir: str, train: str | None, validation: str | float | None, test: str | float, split_seed: int
     ) -> None:
-        check_shares(train=train, validation=validation, test=test)
+        check_split_shares(train=train, validation=validation, test=test)
         for name, source in (("train", train), ("validation", validation), ("test", test)):
             if isinstance(source, str):
-                find(dir, f"data.{name}", source)
+                resolve_file(dir, f"data.{name}", source)
                 check_is_text(f"data.{name}", source, "one text per line", reader_of_texts(dir, source))
         self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
 
@@ -44,7 +44,7 @@ class TextLines(RealCorpus):
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
     def _read(self, file: str) -> list[Example]:
-        path = find(self.dir, "data", file)
+        path = resolve_file(self.dir, "data", file)
         found = [Example(text, place=(path, n)) for n, text in enumerate(read_lines(path), 1) if text.strip()]
         if not found:
             raise ValueError(f"{path}: only blank lines; expected one text per line")

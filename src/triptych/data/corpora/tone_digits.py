@@ -8,9 +8,9 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
+from triptych.data.audio import Audio
 from triptych.data.corpora.digit_strings import DigitStrings
 from triptych.data.example import Example
-from triptych.data.sound import Sound
 
 RATE = 8000
 STEP = 160
@@ -30,14 +30,14 @@ class ToneDigits(DigitStrings):
     """Digit strings in white noise. Each digit is two of five tones in succession, 60 ms each.
 
     These are drawn independently and uniformly: the number of digits, the digits, 0 to 4 silent steps of 20 ms before
-    and after them, and the phase of each tone. ``sound`` is the audio, ``target`` the digits separated by spaces, and
+    and after them, and the phase of each tone. ``audio`` is the audio, ``target`` the digits separated by spaces, and
     ``label`` the digit if each string has one.
 
     Attributes:
         noise: standard deviation of the noise; the tones have amplitude 1.
     """
 
-    columns = ("sound", "target", "label")
+    columns = ("audio", "target", "label")
 
     @property
     def loudness(self) -> float:
@@ -62,7 +62,7 @@ class ToneDigits(DigitStrings):
         name = {"classification": "accuracy", "transcription": "exact_match"}.get(task)
         if name is None:
             return {}
-        return {name: float(np.mean([self.listen(example.sound)[1] for example in examples if example.sound]))}
+        return {name: float(np.mean([self.listen(example.audio)[1] for example in examples if example.audio]))}
 
     def draw(self, split: str) -> Iterator[Example]:
         random = np.random.default_rng([self.seed, *split.encode()])
@@ -74,13 +74,13 @@ class ToneDigits(DigitStrings):
             heard = self.loudness * (clean + self.noise * random.standard_normal(len(clean)))
             target = " ".join(map(str, digits))
             label = target if len(target) == 1 and self.counts.stop == 2 else None
-            yield Example(f"{split} {number + 1}", target=target, label=label, sound=Sound.of(heard, RATE))
+            yield Example(f"{split} {number + 1}", target=target, label=label, audio=Audio.of(heard, RATE))
 
     @staticmethod
     def _tone(tone: int, phase: float) -> Float[np.ndarray, " samples"]:
         return np.cos(2 * math.pi * HERTZ[tone] * np.arange(TONE) / RATE + phase)
 
-    def listen(self, sound: Sound) -> tuple[str, float]:
+    def listen(self, sound: Audio) -> tuple[str, float]:
         """Returns the most likely digits and their probability.
 
         Args:
@@ -104,7 +104,7 @@ class ToneDigits(DigitStrings):
         best = max(found, key=lambda string: found[string])
         return best, found[best]
 
-    def _evidence(self, sound: Sound) -> Float[np.ndarray, "starts tones"]:
+    def _evidence(self, sound: Audio) -> Float[np.ndarray, "starts tones"]:
         """Computes log p(samples | tone) - log p(samples | only noise) for a tone that starts at each step."""
         from scipy.special import ive  # type: ignore[import-untyped]  # optional dependency
 

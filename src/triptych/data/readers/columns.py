@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from triptych.config import nearest
-from triptych.data.example import Answer, Example, Message, Place, at, check_conversation, conversation
+from triptych.data.example import AnswerSpan, Example, Message, SourceLocation, at, check_conversation, conversation
 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # surrogates, which JSON can represent but UTF-8 cannot
 
@@ -38,13 +38,13 @@ class Columns:
     text: str | None = None
     target: str | None = None
     label: str | None = None
-    pair: str | None = None
+    text_pair: str | None = None
     score: str | None = None
     words: str | None = None
     tags: str | None = None
     answers: str | None = None
     messages: str | None = None
-    sound: str | None = None
+    audio: str | None = None
     speaker: str | None = None
     image: str | None = None
 
@@ -74,7 +74,7 @@ class Columns:
                     f"the columns are {', '.join(there)}{nearest(column, list(there))}{advice}",
                 )
 
-    def example(self, row: Mapping[str, object], place: Place) -> Example:
+    def example(self, row: Mapping[str, object], place: SourceLocation) -> Example:
         """Converts a row to an example.
 
         Args:
@@ -99,7 +99,7 @@ class Columns:
         if "messages" in values:
             return conversation(values["messages"], place)
         values.pop("speaker", None)  # the reader of the audio stores it
-        name = values.pop("sound", "") or values.pop("image", "") or " ".join(values.get("words", ()))
+        name = values.pop("audio", "") or values.pop("image", "") or " ".join(values.get("words", ()))
         example = Example(**{"text": name, **values}, place=place)
         _check(example)
         return example
@@ -120,7 +120,7 @@ def outermost(column: str, there: Collection[str]) -> str:
     return column if column in there else column.partition(".")[0]
 
 
-def _inner(value: object, column: str, field: str, place: Place) -> object:
+def _inner(value: object, column: str, field: str, place: SourceLocation) -> object:
     outer, _, inner = column.partition(".")
     if not isinstance(value, dict) or inner not in value:
         there = [f"{outer}.{name}" for name in value] if isinstance(value, dict) else [outer]
@@ -168,7 +168,7 @@ def _tags(value: object) -> tuple[str, ...]:
     return tuple(_label(tag) for tag in value)
 
 
-def _answers(value: object) -> tuple[Answer, ...]:
+def _answers(value: object) -> tuple[AnswerSpan, ...]:
     """Parses a list of objects, as in SQuAD's files, or an object of lists, as in Hugging Face datasets."""
     expected = "expected objects with text and answer_start, or an object with lists of these"
     if isinstance(value, dict):
@@ -182,7 +182,7 @@ def _answers(value: object) -> tuple[Answer, ...]:
         raise ValueError(expected)
     if not all(isinstance(text, str) and text and type(start) is int for text, start in pairs):
         raise ValueError(expected)
-    return tuple(Answer(text, start) for text, start in pairs)
+    return tuple(AnswerSpan(text, start) for text, start in pairs)
 
 
 def as_messages(value: object) -> tuple[Message, ...]:
@@ -216,13 +216,13 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
     "text": _text,
     "target": _text,
     "label": _label,
-    "pair": _text,
+    "text_pair": _text,
     "score": _score,
     "words": _words,
     "tags": _tags,
     "answers": _answers,
     "messages": _conversation,
-    "sound": partial(_file, "a sound"),
+    "audio": partial(_file, "a sound"),
     "speaker": _label,
     "image": partial(_file, "an image"),
 }
@@ -235,7 +235,7 @@ def _check(example: Example) -> None:
     if words is not None and tags is not None and len(words) != len(tags):
         raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
     for answer in example.answers or ():
-        context = example.pair or ""
+        context = example.text_pair or ""
         end = answer.start + len(answer.text)
         if answer.start < 0 or context[answer.start : end] != answer.text:
             there = context[max(answer.start, 0) : end]

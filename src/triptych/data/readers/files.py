@@ -21,7 +21,7 @@ PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 Source = TypeVar("Source")
 
 
-def find(dir: str, key: str, name: str) -> Path:
+def resolve_file(dir: str, key: str, name: str) -> Path:
     """Returns the path of a file in a folder.
 
     Args:
@@ -60,9 +60,9 @@ def find_all(dir: str, key: str, name: str) -> list[Path]:
     """Returns the files in a folder that match a name, sorted. ``*`` and ``?`` are wildcards, and ``**`` matches any
     folders."""
     if not any(character in name for character in "*?["):
-        return [find(dir, key, name)]
+        return [resolve_file(dir, key, name)]
     found = sorted(path for path in Path(dir).glob(name) if path.is_file())
-    return found or [find(dir, key, name)]
+    return found or [resolve_file(dir, key, name)]
 
 
 def open_packed(path: Path) -> BinaryIO:
@@ -168,7 +168,7 @@ def lines_of(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def check_shares(**sources: object) -> None:
+def check_split_shares(**sources: object) -> None:
     """Checks the fractions of the training data.
 
     Args:
@@ -195,10 +195,10 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
         sources: ``train``, ``validation`` and ``test``; strings are file names, numbers are fractions, None is not
             needed.
     """
-    check_shares(**sources)
+    check_split_shares(**sources)
     for name, file in sources.items():
         if isinstance(file, str):
             if endings and format_of(file) not in endings:
                 packed = " or ".join(PACKINGS)
                 raise ValueError(f"data.{name}={file}: expected a name that ends in {', '.join(endings)}, or {packed}")
-            find(dir, f"data.{name}", file)
+            resolve_file(dir, f"data.{name}", file)

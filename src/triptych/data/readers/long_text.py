@@ -13,7 +13,7 @@ from triptych.data.example import Example
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.files import read_parts
 from triptych.data.readers.tables import table_rows
-from triptych.storage.cache import remembered
+from triptych.storage.cache import get_file_property
 
 PIECE = 2**14
 """The maximum number of characters in a piece of plain text."""
@@ -142,7 +142,7 @@ def contents_of(path: Path, column: str | None) -> dict[str, Any]:
             size = sum(1 for _ in documents(path, column))
         return {"sha256": sha256, "size": size}
 
-    return remembered(path, f"size in {column}", measure)
+    return get_file_property(path, f"size in {column}", measure)
 
 
 def documents(path: Path, column: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from triptych.config import counted
-from triptych.data.example import Place
+from triptych.data.example import SourceLocation
 from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.files import format_of, opened, stream_lines, unpacked
 
@@ -20,7 +20,7 @@ NAMES_ITS_COLUMNS = (".jsonl", ".parquet")
 """Formats that name the columns in each row and can hold lists and objects."""
 NO_TEXT = (*FORMATS, ".json", ".ndjson")
 """Formats that are not plain text for a language model."""
-LABELLED = {"text", "label", "pair", "score"}
+LABELLED = {"text", "label", "text_pair", "score"}
 """Fields that labelled_text reads, also from tables without a header line."""
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 """A quoted CSV field; quotes inside it are doubled."""
@@ -28,7 +28,7 @@ QUOTED = re.compile(r'"(?:[^"]|"")*"')
 csv.field_size_limit(2**31 - 1)  # documents may exceed the default of 131,072 characters
 
 
-def table_rows(path: Path, columns: Columns, names: list[str] | None = None) -> Iterator[tuple[Place, Row]]:
+def table_rows(path: Path, columns: Columns, names: list[str] | None = None) -> Iterator[tuple[SourceLocation, Row]]:
     """Yields the rows of a file, each with its first line, or with its row number in Parquet.
 
     Args:
@@ -79,7 +79,7 @@ def check_names(names: list[str], where: str) -> None:
 
 def _named_rows(
     path: Path, fields: Iterator[tuple[int, list[str]]], columns: Columns, given: list[str] | None
-) -> Iterator[tuple[Place, Row]]:
+) -> Iterator[tuple[SourceLocation, Row]]:
     names = given
     for line, row in fields:
         if names is None:
@@ -136,7 +136,7 @@ def _object(pairs: list[tuple[str, object]]) -> Row:
     return row
 
 
-def _json_rows(path: Path) -> Iterator[tuple[Place, Row]]:
+def _json_rows(path: Path) -> Iterator[tuple[SourceLocation, Row]]:
     decoder = json.JSONDecoder(object_pairs_hook=_object)
     for line, text in enumerate(stream_lines(path), 1):
         try:
@@ -148,7 +148,7 @@ def _json_rows(path: Path) -> Iterator[tuple[Place, Row]]:
         yield (path, line), row
 
 
-def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[Place, Row]]:
+def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[SourceLocation, Row]]:
     import pyarrow as pa  # type: ignore[import-untyped]  # takes a quarter of a second
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 

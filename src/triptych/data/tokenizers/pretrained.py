@@ -13,7 +13,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from triptych.config import refusing
+from triptych.config import error_prefix
 from triptych.data.readers.files import read_lines, read_text
 from triptych.data.tokenizers.sentencepiece import Kind, Piece, SentencePieceModel, decoder
 from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
@@ -31,7 +31,7 @@ FILES = (
 """Sets of files that define a tokenizer; the first complete set is read."""
 
 
-class Pretrained:
+class PretrainedTokenizer:
     """The tokenizer of a Hugging Face folder, which is not trained.
 
     Args:
@@ -45,7 +45,7 @@ class Pretrained:
         folder = Path(dir)
         if not folder.is_dir():
             raise ValueError(f"tokenizer.dir={dir}: no such folder ({folder.resolve()})")
-        with refusing("tokenizer.dir="):  # its messages start with the folder
+        with error_prefix("tokenizer.dir="):  # its messages start with the folder
             self._tokenizer = read_tokenizer(folder)
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
@@ -70,7 +70,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         ValueError: no tokenizer, or inconsistent files; the message names the file.
     """
-    settings = _Settings.read(folder)
+    settings = _TokenizerFiles.read(folder)
     try:
         backend = _BACKENDS[settings.path.name](settings)
         backend.no_truncation()
@@ -161,7 +161,7 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
         **names,
         **({"chat_template": special.chat_template} if special.chat_template else {}),
-        "triptych": replace(special, chat_template="").as_plain(),
+        "triptych": replace(special, chat_template="").to_dict(),
     }
     if tokenizer.sentencepiece is None:
         write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
@@ -220,7 +220,7 @@ _BY_FILE = {
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _TokenizerFiles:
     """The content of a folder, except for the vocabulary.
 
     Attributes:
@@ -238,7 +238,7 @@ class _Settings:
     family: _Family
 
     @classmethod
-    def read(cls, folder: Path) -> "_Settings":
+    def read(cls, folder: Path) -> "_TokenizerFiles":
         path = folder / _files(folder)[0]
         config, names, added, model = (
             _read_object(folder / f"{name}.json")
@@ -286,7 +286,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _from_json(settings: _Settings) -> tokenizers.Tokenizer:
+def _from_json(settings: _TokenizerFiles) -> tokenizers.Tokenizer:
     state = _read_object(settings.path)
     backend = tokenizers.Tokenizer.from_str(json.dumps(state))
     for token in state["added_tokens"]:
@@ -295,7 +295,7 @@ def _from_json(settings: _Settings) -> tokenizers.Tokenizer:
     return backend
 
 
-def _word_pieces(settings: _Settings) -> tokenizers.Tokenizer:
+def _word_pieces(settings: _TokenizerFiles) -> tokenizers.Tokenizer:
     """BERT's tokenizer (Devlin et al. 2019)."""
     vocabulary: dict[str, int] = {}
     for i, token in enumerate(read_lines(settings.path)):
@@ -313,7 +313,7 @@ def _word_pieces(settings: _Settings) -> tokenizers.Tokenizer:
     return backend
 
 
-def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
+def _byte_pairs(settings: _TokenizerFiles) -> tokenizers.Tokenizer:
     """GPT-2's tokenizer (Radford et al. 2019, section 2.2)."""
     if settings.model.get("model_type") in _SPLIT_OTHERWISE:
         raise ValueError(f"{settings.path}: expected tokenizer.json, since this family does not split like GPT-2")
@@ -333,7 +333,7 @@ def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
     return backend
 
 
-def _sentencepiece(settings: _Settings) -> tokenizers.Tokenizer:
+def _sentencepiece(settings: _TokenizerFiles) -> tokenizers.Tokenizer:
     """The tokenizers of T5, Pegasus and LLaMA. The files of the first two lack some tokens."""
     model = SentencePieceModel.read(settings.path)
     pieces = model.pieces
@@ -346,7 +346,7 @@ def _sentencepiece(settings: _Settings) -> tokenizers.Tokenizer:
     return replace(model, pieces=pieces).backend()
 
 
-def _marian(settings: _Settings) -> tokenizers.Tokenizer:
+def _marian(settings: _TokenizerFiles) -> tokenizers.Tokenizer:
     """MarianMT's tokenizer (Junczys-Dowmunt et al. 2018): a vocabulary for the pieces of two SentencePiece models."""
     if settings.tokenizer.get("separate_vocabs"):
         raise ValueError(f"{settings.path.parent}: separate_vocabs is not supported; expected a shared vocabulary")
@@ -368,7 +368,7 @@ _BACKENDS = {
 }
 
 
-def _add_tokens(backend: tokenizers.Tokenizer, settings: _Settings) -> dict[str, int]:
+def _add_tokens(backend: tokenizers.Tokenizer, settings: _TokenizerFiles) -> dict[str, int]:
     """Adds the tokens that the vocabulary lacks, and marks special tokens as such.
 
     Returns:
@@ -407,11 +407,13 @@ def _add(backend: tokenizers.Tokenizer, token: AddedToken, special: bool = False
     return i
 
 
-def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: Mapping[str, int]) -> SpecialTokens:
+def _special_tokens(
+    backend: tokenizers.Tokenizer, settings: _TokenizerFiles, roles: Mapping[str, int]
+) -> SpecialTokens:
     folder, said, family = settings.path.parent, settings.tokenizer, settings.family
     if "triptych" in said:
-        special = SpecialTokens.from_plain(said["triptych"])
-        for value in special.as_plain().values():
+        special = SpecialTokens.from_dict(said["triptych"])
+        for value in special.to_dict().values():
             for i in value if isinstance(value, list) else [value]:
                 if isinstance(i, int) and backend.id_to_token(i) is None:
                     raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: no token has id {i}")
@@ -453,7 +455,7 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
 
 
 def _check_model(
-    backend: tokenizers.Tokenizer, settings: _Settings, special: SpecialTokens, roles: Mapping[str, int]
+    backend: tokenizers.Tokenizer, settings: _TokenizerFiles, special: SpecialTokens, roles: Mapping[str, int]
 ) -> None:
     """Checks that the pad and eos tokens of the tokenizer and the model are the same, if both define them. Classifiers
     of ``transformers`` use these ids to find the end of a text."""

@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from triptych.config import refusing
+from triptych.config import error_prefix
 
 BLANK = "\u2581"  # a space within a piece
 
@@ -66,7 +66,7 @@ class SentencePieceModel:
         Raises:
             ValueError: not a SentencePiece model, or not a supported type.
         """
-        with refusing(f"{path}: "):
+        with error_prefix(f"{path}: "):
             return cls.parse(path.read_bytes())
 
     @classmethod

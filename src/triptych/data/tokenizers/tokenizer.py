@@ -15,7 +15,7 @@ import tokenizers
 from jaxtyping import Bool, Int
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
-from triptych.data.facts import Facts
+from triptych.data.plain_dataclass import PlainDataclass
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
@@ -35,7 +35,7 @@ EACH_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialTokens(Facts):
+class SpecialTokens(PlainDataclass):
     """The ids of special tokens and how they surround texts. The defaults are those of Triptych's tokenizers;
     pretrained families have others.
 
@@ -145,7 +145,7 @@ class Tokenizer:
             return json.dumps({"sentencepiece": [base64.b64encode(m).decode() for m in models], "backend": text})
         return json.dumps({"sides": self.sides, "backend": text})
 
-    def without_merges(self, share: float, seed: Sequence[int]) -> "Tokenizer":
+    def with_bpe_dropout(self, share: float, seed: Sequence[int]) -> "Tokenizer":
         """Returns the tokenizer with the same vocabulary but fewer merges, so that it produces shorter tokens
         (BPE-dropout).
 
@@ -162,7 +162,7 @@ class Tokenizer:
             state = json.loads(text)
             merges = state["model"].get("merges")
             if not merges:
-                raise ValueError(f"batch.merge_dropout={share}: this tokenizer has no merges; expected tokenizer=bpe")
+                raise ValueError(f"batch.bpe_dropout={share}: this tokenizer has no merges; expected tokenizer=bpe")
             kept = generator.random(len(merges)) >= share
             state["model"]["merges"] = list(compress(merges, kept))
             return json.dumps(state)
@@ -172,14 +172,14 @@ class Tokenizer:
                 return Tokenizer(tokenizers.Tokenizer.from_str(thin(self._backend.to_str())), self.special)
             case str() as source, str() as target:
                 return Tokenizer(self._backend, self.special, (thin(source), thin(target)))
-        raise ValueError(f"batch.merge_dropout={share}: SentencePiece models have no merges; expected tokenizer=bpe")
+        raise ValueError(f"batch.bpe_dropout={share}: SentencePiece models have no merges; expected tokenizer=bpe")
 
     @property
     def last_of_model(self) -> int:
         """Largest id of the model's vocabulary; the ids of added tokens follow it."""
         return int(self._backend.get_vocab_size(with_added_tokens=False)) - 1
 
-    def exchanged(self, one: int, other: int) -> "Tokenizer":
+    def with_swapped_ids(self, one: int, other: int) -> "Tokenizer":
         """Returns the tokenizer with the ids of two tokens swapped; texts are split in the same way.
 
         Args:
@@ -200,9 +200,9 @@ class Tokenizer:
         state["added_tokens"].sort(key=lambda token: token["id"])
         special = {
             name: [ids.get(i, i) for i in value] if isinstance(value, list) else ids.get(value, value)
-            for name, value in self.special.as_plain().items()
+            for name, value in self.special.to_dict().items()
         }
-        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)), SpecialTokens.from_plain(special))
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)), SpecialTokens.from_dict(special))
 
     @property
     def sentencepiece(self) -> tuple[bytes, bytes] | None:
@@ -332,7 +332,7 @@ class Tokenizer:
         text: str = self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False)
         return text
 
-    def names(self, ids: Sequence[int]) -> list[str]:
+    def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Returns a readable name of each token: its text, or the name of a special token. Bytes of incomplete
         characters become <0xE6>."""
         return [self._name(i) for i in ids]
@@ -368,7 +368,7 @@ class Tokenizer:
 
     @cached_property
     def reads_words(self) -> bool:
-        """Whether whitespace only separates words and is in no token (``Words``, ``WordPiece``)."""
+        """Whether whitespace only separates words and is in no token (``WordLevel``, ``WordPiece``)."""
         return any(part["type"] == "WordPiece" for part in self._decoders)
 
     @cached_property

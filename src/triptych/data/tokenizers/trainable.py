@@ -29,7 +29,7 @@ class TrainableTokenizer(Protocol):
         """Trains on the texts and targets of the training split."""
 
 
-class _Unlearned:
+class _FixedVocabulary:
     """A tokenizer without a trained model.
 
     Args:
@@ -40,7 +40,7 @@ class _Unlearned:
         self.sentinels = _sentinel_names(num_sentinels)
 
 
-class Bytes(_Unlearned):
+class Bytes(_FixedVocabulary):
     """One token per UTF-8 byte: 256 tokens and the special ones, for any text."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
@@ -51,7 +51,7 @@ class Bytes(_Unlearned):
         return _finish(backend, self.sentinels)
 
 
-class Characters(_Unlearned):
+class Characters(_FixedVocabulary):
     """One token per character of the training text; other characters become unk."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
@@ -62,7 +62,7 @@ class Characters(_Unlearned):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned(ABC):
+class TrainedTokenizer(ABC):
     """A tokenizer whose vocabulary is trained on text.
 
     By default one model is trained on sources and targets. With ``joint=False`` each side has its own model, trained on
@@ -116,7 +116,7 @@ class Learned(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BytePairs(Learned):
+class BPE(TrainedTokenizer):
     """Byte-pair encoding over bytes: starts from the 256 bytes and merges frequent pairs. Sennrich et al. 2016.
 
     Args:
@@ -141,7 +141,7 @@ class BytePairs(Learned):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words(Learned):
+class WordLevel(TrainedTokenizer):
     """One token per word, and one per line end, "\\n", as is common for Penn Treebank and WikiText: a text has
     ``len(text.split()) + text.count("\\n")`` tokens. Words outside the vocabulary become unk, as does a word spelled
     like a special token.
@@ -178,7 +178,7 @@ class Words(Learned):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordPiece(Learned):
+class WordPiece(TrainedTokenizer):
     """Word pieces; each word is split into the longest pieces first, and all pieces but its first start with "##".
     Whitespace and punctuation separate words, and a line end is a word. Schuster and Nakajima 2012; Devlin et al. 2019.
 
@@ -218,7 +218,7 @@ class WordPiece(Learned):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unigram(Learned):
+class Unigram(TrainedTokenizer):
     """The unigram model (Kudo 2018): independent pieces that maximize the probability of the training text. A text is
     split in the most probable way. SentencePiece trains it (Kudo and Richardson 2018), because the trainer of the
     ``tokenizers`` library is not deterministic.

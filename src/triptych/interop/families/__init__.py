@@ -7,7 +7,7 @@ from triptych.interop.families.family import Family
 
 
 def find_families() -> tuple[Family, ...]:
-    """Those of this folder: every class with a ``model_type``."""
+    """All families of this folder: every class with a ``model_type``."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     kinds = [kind for module in modules for kind in vars(module).values() if hasattr(kind, "model_type")]
     return tuple(kind() for kind in dict.fromkeys(kinds))

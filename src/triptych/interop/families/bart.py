@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import WRITING, Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import WRITING, Family, HFConfig, Settings, hf_activation
 
 GENERATIVE = (*WRITING, "language_modeling")
-"""The tasks for which a full model writes tokens: one class of ``transformers`` serves them all."""
+"""Tasks for which a full model generates tokens; one class of ``transformers`` serves all of them."""
 
 SUBLAYERS = {
     "self_attention.q": "self_attn.q_proj",
@@ -29,7 +29,7 @@ OUTSIDE = {"position.table": "embed_positions.weight", "embed_norm": "layernorm_
 
 
 class Bart(Family):
-    """Post-norm, learned positions after two rows that are not used, a fixed bias of the tied output."""
+    """Post-norm, learned positions after two unused rows, a fixed bias of the tied output."""
 
     model_type = "bart"
     architecture = "full"
@@ -77,7 +77,7 @@ class Bart(Family):
     buffers = (r"model\.(en|de)coder\.version",)
     other_heads = (r"lm_head\.weight", r"final_logits_bias", r"classification_head\..*", r"qa_outputs\..*")
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         return {
             "shape.vocab_size": config.size("vocab_size"),
             **self.plain_settings(config),
@@ -86,13 +86,13 @@ class Bart(Family):
             "model.decoder.num_heads": config.size("decoder_attention_heads"),
             "model.decoder.d_ff": config.size("decoder_ffn_dim"),
             "block.norm.eps": 1e-5,
-            "block/residual": "post",
+            "block/residual": "post_norm",
             "block.embed_norm": True,
             "block.feed_forward.activation": config.activation("activation_function", "gelu"),
             "block/position": "learned",
             "block.position.first": 2,
             "block.scale_embedding": config.get("scale_embedding", False),
-            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
             "heads.tokens.bias": "fixed",
             "heads.classes.transform": "tanh",
             "heads.classes.bias": "trained",
@@ -106,10 +106,10 @@ class Bart(Family):
             "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": max(model["encoder.max_length"], model["decoder.max_length"]),
             **self.plain_config(model),
-            "activation_function": their_activation(model, "encoder"),
+            "activation_function": hf_activation(model, "encoder"),
             "scale_embedding": model["embedding.scale_embedding"],
-            "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
+            "tie_word_embeddings": model["tie_word_embeddings"] or model["head.pooling"] != "none",
         }
 
-    def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
+    def shapes(self, config: HFConfig) -> Mapping[str, tuple[int, ...]]:
         return {"final_logits_bias": (1, -1)}

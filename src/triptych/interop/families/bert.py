@@ -5,13 +5,13 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
 
 LAYER = "bert.encoder.layer.{}."
 
 
 class Bert(Family):
-    """Post-norm, learned positions, token types; the head of masked tokens transforms before the tied output."""
+    """Post-norm, learned positions, token types; the head for masked tokens has a transform before the tied output."""
 
     model_type = "bert"
     architecture = "encoder_only"
@@ -58,19 +58,19 @@ class Bert(Family):
     buffers = (r"bert\.embeddings\.position_ids",)
     other_heads = (r"bert\.pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*")
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("position_embedding_type", "absolute", ["absolute"])
         config.expect("is_decoder", False, [False])
         activation = config.activation("hidden_act", "gelu")
         return {
             **self.plain_settings(config),
-            "block/residual": "post",
+            "block/residual": "post_norm",
             "block.embed_norm": True,
             "block.feed_forward.activation": activation,
             "block/position": "learned",
             "block.scale_embedding": False,
             "block.num_token_types": config.get("type_vocab_size", 2),
-            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
             "head@heads.tokens": "bert",
             "heads.tokens.transform": activation,
             "heads.classes.transform": "tanh",
@@ -81,7 +81,7 @@ class Bert(Family):
     def config(self, model: Settings) -> dict[str, Any]:
         return {
             **self.plain_config(model),
-            "hidden_act": their_activation(model, "encoder"),
+            "hidden_act": hf_activation(model, "encoder"),
             "type_vocab_size": max(model["embedding.num_token_types"], 1),
-            "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
+            "tie_word_embeddings": model["tie_word_embeddings"] or model["head.pooling"] != "none",
         }

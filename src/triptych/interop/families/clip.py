@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
-from triptych.models.two_towers import LARGEST_SCALE
+from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
+from triptych.models.dual_encoder import LARGEST_SCALE
 
 PATCHES = "triptych.nn.PatchEmbedding"
 PROCESSOR = "preprocessor_config"
-"""The file of what makes an image into pixels."""
+"""The file with the settings of image preprocessing."""
 PROCESSORS = ("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPImageProcessorPil")
 MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-"""Of red, green and blue, where the file says nothing (github.com/openai/CLIP, ``clip.py``)."""
+"""Default mean and standard deviation of red, green and blue (github.com/openai/CLIP, ``clip.py``)."""
 BRIGHTEST = 255
-"""What their pixels are divided by; ours are 0 to 1."""
+"""Divisor of pixels in these files; pixels in Triptych are 0 to 1."""
 TOWERS = {"decoder": "text", "source_decoder": "vision"}
 OUTSIDE = {
     "embedding.tokens": "text_model.embeddings.token_embedding",
@@ -44,11 +44,11 @@ LAYER = {
 
 
 class Clip(Family):
-    """Two pre-norm towers with learned positions: a causal one of texts, which speaks by its last token, and one of
-    patches without a bias, which has a norm before its first block and speaks by [cls].
+    """Two pre-norm towers with learned positions. The text tower is causal and pooled at the last token. The image
+    tower reads patches without a bias, has a norm before its first block, and is pooled at [cls].
 
-    Theirs multiplies cosines by any scale, ours by 100 at most: a folder with more is refused, and what was trained
-    here to more is written as 100.
+    CLIP multiplies cosines by any scale, Triptych by at most 100. Importing a larger scale is an error; an export
+    limits the scale to 100.
     """
 
     model_type = "clip"
@@ -56,7 +56,7 @@ class Clip(Family):
     prefix = ""
     classes = {"image_text_matching": "CLIPModel"}
     parts = ("text_config",)
-    files = {PROCESSOR: ("processor_config", "image_processor")}  # the second by transformers 5
+    files = {PROCESSOR: ("processor_config", "image_processor")}  # the second since transformers 5
     buffers = (r"(text|vision)_model\.embeddings\.position_ids",)
     names = {
         **OUTSIDE,
@@ -70,9 +70,9 @@ class Clip(Family):
 
     @property
     def model(self) -> str:
-        return "two_decoders"
+        return "dual_decoder"
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         text, vision = told(config, "text"), told(config, "vision")
         scale = tensors.get("logit_scale")
         if scale is not None and scale > torch.tensor(LARGEST_SCALE).log().to(scale.dtype):
@@ -92,7 +92,7 @@ class Clip(Family):
         }
         return {
             "model.source_embedding": {"_target_": PATCHES, **patches},
-            **{f"patches.{key}": value for key, value in patches.items()},
+            **{f"image_embedding.{key}": value for key, value in patches.items()},
             "shape.d_model": text.size("hidden_size"),
             "shape.num_layers": text.size("num_hidden_layers"),
             "shape.num_heads": text.size("num_attention_heads"),
@@ -106,21 +106,21 @@ class Clip(Family):
             "model.source_decoder.max_length": 1 + (side // patch) ** 2,
             "model.source_decoder.causal": False,
             "model.source_decoder.embed_norm": True,
-            "model.head": {"d_model": text.size("hidden_size"), "num_outputs": None, "pool": "last"},
+            "model.head": {"d_model": text.size("hidden_size"), "num_outputs": None, "pooling": "last"},
             "model.head.num_outputs": config.size("projection_dim"),
             "model.source_head": {
                 "d_model": vision.size("hidden_size"),
                 "num_outputs": "${model.head.num_outputs}",
-                "pool": "first",
+                "pooling": "first",
             },
-            "block/residual": "pre",
+            "block/residual": "pre_norm",
             "block/position": "learned",
             "block.scale_embedding": False,
-            "block.tie_output": False,
+            "block.tie_word_embeddings": False,
             "block.dropout": 0.0,
-            "block/norm@model.source_decoder.norm": "layer",
+            "block/norm@model.source_decoder.norm": "layer_norm",
             "block/attention@model.source_decoder.attention": "multi_head",
-            "block/feed_forward@model.source_decoder.feed_forward": "plain",
+            "block/feed_forward@model.source_decoder.feed_forward": "mlp",
             **{
                 f"{node}.{key}": value
                 for node, tower in (("block", text), ("model.source_decoder", vision))
@@ -174,7 +174,7 @@ class Clip(Family):
             },
         }
 
-    def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
+    def shapes(self, config: HFConfig) -> Mapping[str, tuple[int, ...]]:
         vision = config.part("vision_config")
         patch = vision.size("patch_size")
         return {
@@ -182,18 +182,18 @@ class Clip(Family):
             "vision_model.embeddings.patch_embedding.weight": (-1, vision.get("num_channels", 3), patch, patch),
         }
 
-    def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
+    def reordered(self, state: Mapping[str, Tensor], config: HFConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
         if to_ours:
             return state
         return {**state, "log_scale": state["log_scale"].clamp(max=math.log(LARGEST_SCALE))}
 
 
-def statistics(processor: TheirConfig, side: int) -> Settings:
-    """What is subtracted from pixels of 0 to 1, and what they are divided by.
+def statistics(processor: HFConfig, side: int) -> Settings:
+    """Mean and standard deviation for pixels of 0 to 1.
 
     Args:
-        processor: what makes an image into pixels.
-        side: of the images that the network reads.
+        processor: settings of image preprocessing.
+        side: of the input images.
     """
     processor.expect("image_processor_type", PROCESSORS[0], PROCESSORS)
     processor.expect("do_rescale", True, [True])
@@ -212,8 +212,8 @@ def statistics(processor: TheirConfig, side: int) -> Settings:
     return found
 
 
-def told(config: TheirConfig, name: str) -> TheirConfig:
-    """What is said of one of their towers; old files say some of it twice."""
+def told(config: HFConfig, name: str) -> HFConfig:
+    """The configuration of one CLIP tower; old files contain parts of it twice."""
     tower, again = config.part(f"{name}_config"), config.get(f"{name}_config_dict", None) or {}
     for key, value in again.items():
         tower.expect(key, value, [value])
@@ -221,15 +221,15 @@ def told(config: TheirConfig, name: str) -> TheirConfig:
 
 
 def square(model: Settings, key: str) -> int:
-    """The side of our images or patches."""
+    """The side of our square images or patches."""
     height, width = model[f"source_embedding.{key}"]
     if height != width:
-        raise ConfigError(f"patches.{key}=[{height}, {width}]; expected a square")
+        raise ConfigError(f"image_embedding.{key}=[{height}, {width}]; expected a square")
     return int(height)
 
 
 def tower(model: Settings, stack: str) -> dict[str, Any]:
-    """Their configuration of one of our stacks."""
+    """The CLIP configuration of one of our stacks."""
     return {
         "hidden_size": model[f"{stack}.d_model"],
         "num_hidden_layers": model[f"{stack}.num_layers"],
@@ -237,6 +237,6 @@ def tower(model: Settings, stack: str) -> dict[str, Any]:
         "intermediate_size": model[f"{stack}.d_ff"],
         "projection_dim": model["head.num_outputs"],
         "layer_norm_eps": model.get(f"{stack}.norm.eps", 1e-5),
-        "hidden_act": their_activation(model, stack),
+        "hidden_act": hf_activation(model, stack),
         "attention_dropout": model.get(f"{stack}.attention.dropout", 0.0),
     }

@@ -1,4 +1,4 @@
-"""Settings that differ while the function is the same: the weights take up the difference."""
+"""Equivalences: different settings for the same function, after a conversion of the weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +9,21 @@ from torch import Tensor
 from triptych.interop.families.family import Settings
 from triptych.nn import RopeScaling, sinusoids
 
-OF_ATTENTION = tuple(f"attention.{option}" for option in ("num_kv_heads", "scale", "windows", "qkv_bias"))
+OF_ATTENTION = tuple(f"attention.{option}" for option in ("num_kv_heads", "scale", "sliding_windows", "qkv_bias"))
 AUGMENTING = (".time_masks", ".time_share", ".mel_masks", ".mel_width")
-"""What hides parts of sounds in training."""
-TABLES = ("triptych.nn.Learned", "triptych.nn.Sinusoidal")
-"""Of the position schemes, those that have as many vectors as max_length says."""
+"""Settings of audio augmentation in training."""
+TABLES = ("triptych.nn.LearnedPositions", "triptych.nn.SinusoidalPositions")
+"""Position schemes with max_length vectors."""
 
 KEYS = (".k", ".global_k")
-"""How the names of the projections to keys end."""
+"""Endings of the names of key projections."""
 State = dict[str, Tensor]
 """Weights by our names; tied ones under each of their names."""
 
 
 def canonical(model: Mapping[str, Any]) -> Settings:
-    """The flat ``model`` node with what is meant in place of null, with the class of each part (encoder.position), and
-    without what has no effect in evaluation.
+    """The flat ``model`` node with defaults instead of null, with the class of each part (encoder.position), and
+    without settings that have no effect in evaluation.
 
     Args:
         model: the resolved node, flat, such as encoder.norm.eps.
@@ -34,11 +34,11 @@ def canonical(model: Mapping[str, Any]) -> Settings:
     for stack in stacks_of(model):
         head_dim = found[f"{stack}.head_dim"] or found[f"{stack}.d_model"] // found[f"{stack}.num_heads"]
         meant = {"head_dim": head_dim, **{key: found.get(f"{stack}.{key}") for key in OF_ATTENTION}}
-        windows = meant["attention.windows"] or [None]
+        windows = meant["attention.sliding_windows"] or [None]
         meant |= {
             "attention.num_kv_heads": meant["attention.num_kv_heads"] or found[f"{stack}.num_heads"],
             "attention.scale": meant["attention.scale"] or head_dim**-0.5,
-            "attention.windows": [windows[i % len(windows)] for i in range(found[f"{stack}.num_layers"])],
+            "attention.sliding_windows": [windows[i % len(windows)] for i in range(found[f"{stack}.num_layers"])],
         }
         if meant["attention.qkv_bias"] is None:
             meant["attention.qkv_bias"] = found[f"{stack}.bias"]
@@ -48,7 +48,7 @@ def canonical(model: Mapping[str, Any]) -> Settings:
             found[f"{stack}.position.scaling"] = rope_scaling(model, stack)
             found = {key: value for key, value in found.items() if f"{stack}.position.scaling." not in key}
             theta, local_theta = (f"{stack}.position.{name}" for name in ("theta", "local_theta"))
-            if meant["attention.windows"] == [None] * found[f"{stack}.num_layers"]:
+            if meant["attention.sliding_windows"] == [None] * found[f"{stack}.num_layers"]:
                 found[local_theta] = found[theta]
             elif found[f"{stack}.position.scaling"] is None:
                 found[local_theta] = found[local_theta] or found[theta]
@@ -60,12 +60,12 @@ def canonical(model: Mapping[str, Any]) -> Settings:
         if found.get(f"{head}.transform", "none") == "none" or found.get(f"{head}.norm") is None:
             found = {key: value for key, value in found.items() if not key.startswith(f"{head}.norm")}
             found[f"{head}.norm"] = None
-    found.setdefault("tie_output", False)  # of two towers
+    found.setdefault("tie_word_embeddings", False)  # of two towers
     return found
 
 
 def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
-    """The scaling of rotary frequencies that a flat ``model`` node has in a stack."""
+    """The scaling of rotary frequencies of a stack in a flat ``model`` node."""
     key = f"{stack}.position.scaling."
     given = {name.removeprefix(key): value for name, value in model.items() if name.startswith(key)}
     given.pop("_target_", None)
@@ -73,66 +73,68 @@ def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
 
 
 def stacks_of(model: Mapping[str, Any]) -> list[str]:
-    """The stacks that a flat ``model`` node has."""
+    """The stacks of a flat ``model`` node."""
     return [
         stack for stack in ("source_encoder", "encoder", "source_decoder", "decoder") if f"{stack}.d_model" in model
     ]
 
 
 def scores_are_products(model: Settings, stack: str) -> bool:
-    """Whether the scores of a canonical model are q k, and what does not depend on k: no rotation, norm or cap."""
+    """Whether scores in a canonical model are q k plus terms that do not depend on k: no rotation, norm or cap."""
     others = (model.get(f"{stack}.attention.{name}") for name in ("softcap", "qk_norm"))
     return model[f"{stack}.position"] != "triptych.nn.Rotary" and all(other is None for other in others)
 
 
 def add_biases(state: State, stack: str, endings: tuple[str, ...]) -> None:
-    """Gives the linear layers of a stack whose names end so biases of zero."""
+    """Adds zero biases to the linear layers of a stack whose names have these endings."""
     for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
         state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
 
 
-def differences(mine: Settings, theirs: Settings) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two canonical models differ, with both values. What acts in one of them alone is left out,
-    since another setting says so, such as ``position`` of ``position.theta``."""
+def setting_differences(mine: Settings, theirs: Settings) -> dict[str, tuple[Any, Any]]:
+    """Differences between two canonical models, with both values. Settings that only one of them has are left out,
+    since another setting implies them, such as ``position`` for ``position.theta``."""
     return {key: (my, theirs[key]) for key, my in mine.items() if key in theirs and my != theirs[key]}
 
 
 def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
-    """Changes the weights of one model into those of another that is the same function, as far as there are such.
+    """Converts the weights of one model to those of an equivalent model, as far as possible.
 
     Args:
-        state: the weights, which are changed in place.
-        mine: canonical settings of the model whose weights these are.
-        theirs: the same of the other.
+        state: the weights, changed in place.
+        mine: canonical settings of the model with these weights.
+        theirs: canonical settings of the other.
 
     Returns:
-        The keys of the differences that weights cannot take up; with any, the weights mean nothing.
+        The keys of the differences that weights cannot express; if there are any, the weights are invalid.
     """
     width = state["embedding.tokens.weight"].shape[1] if "embedding.tokens.weight" in state else 0
-    # E sqrt(d) on the way in and E on the way out are E' and E' / sqrt(d), with E' = E sqrt(d)
+    # E sqrt(d) as the input and E as the output equal E' and E' / sqrt(d), with E' = E sqrt(d)
     scales = ("embedding.scale_embedding", "head.scale_states")
     is_traded = [m.get(key) for m in (mine, theirs) for key in scales] == [True, False, False, True]
     obstacles = []
-    for key, (my, their) in differences(mine, theirs).items():
+    for key, (my, their) in setting_differences(mine, theirs).items():
         stack, _, name = key.partition(".") if "." in key else ("", "", key)
         match name, my, their:
-            case ("tie_output", True, False) | ("bias", "trained" | "fixed", "trained" | "fixed"):
-                pass  # of a tied pair, the state has both
-            case "scale_embedding", True, False if stack == "source_embedding" or not theirs["tie_output"] or is_traded:
+            case ("tie_word_embeddings", True, False) | ("bias", "trained" | "fixed", "trained" | "fixed"):
+                pass  # the state has both of a tied pair
+            case "scale_embedding", True, False if (
+                stack == "source_embedding" or not theirs["tie_word_embeddings"] or is_traded
+            ):
                 state[f"{stack}.tokens.weight"] = state[f"{stack}.tokens.weight"] * width**0.5
             case "source_embedding", None, _:
                 state["source_embedding.tokens.weight"] = state["embedding.tokens.weight"]
-            case "scale_states", _, _ if not theirs["tie_output"] or is_traded:
+            case "scale_states", _, _ if not theirs["tie_word_embeddings"] or is_traded:
                 weight = state[f"{stack}.output.weight"]
                 state[f"{stack}.output.weight"] = weight * weight.shape[1] ** ((their - my) / 2)
             case "num_token_types", 0, number:
                 state["embedding.token_types.weight"] = torch.zeros(number, width)
-            case ("position", _, "triptych.nn.Learned") | ("max_length", _, _) if (
-                mine[f"{stack}.position"] == "triptych.nn.Sinusoidal"
+            case ("position", _, "triptych.nn.LearnedPositions") | ("max_length", _, _) if (
+                mine[f"{stack}.position"] == "triptych.nn.SinusoidalPositions"
             ):
-                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.position.first"]  # as many as wanted
+                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.position.first"]  # any number of rows
                 state[f"{stack}.position.table"] = sinusoids(rows, theirs[f"{stack}.d_model"])
-            case "position.first", int(), int() if theirs[f"{stack}.position"] == "triptych.nn.Learned":
+            case "position.first", int(), int() if theirs[f"{stack}.position"] == "triptych.nn.LearnedPositions":
                 table = state[f"{stack}.position.table"][my:]
                 state[f"{stack}.position.table"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
             case "bias", False, True if f"{stack}.patches.weight" in state:
@@ -143,7 +145,7 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
             case "attention.k_bias", False, True:
                 add_biases(state, stack, KEYS if theirs[f"{stack}.attention.qkv_bias"] else ())
             case "attention.k_bias", True, False if scores_are_products(theirs, stack):
-                # q b is the same in all scores of a query q, which softmax forgets
+                # q b is the same in all scores of a query q, so softmax cancels it
                 for n in [n for n in state if n.startswith(stack) and n.removesuffix(".bias").endswith(KEYS)]:
                     state.pop(n)
             case "bias", "none", "trained" | "fixed":

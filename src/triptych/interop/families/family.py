@@ -1,4 +1,4 @@
-"""What must be known of a family of published models to read and write its folders."""
+"""The base class of model families, which describes how to read and write their folders."""
 
 import re
 from abc import ABC, abstractmethod
@@ -28,15 +28,15 @@ ACTIVATIONS = {
 """Hugging Face's names of activations, and ours."""
 
 WRITING = ("translation", "text_to_text", "chat", "infilling", "denoising")
-"""The tasks that write a text for what they are given."""
+"""Tasks that generate a text from an input."""
 
 TOKEN_TASKS = ("language_modeling", *WRITING)
-"""The tasks that a causal language model is for; the first is the one of an imported one."""
+"""Tasks of causal language models; an imported one has the first."""
 
 CLASSIFYING = ("classification", "tagging")
-"""The tasks whose classes the configuration names."""
+"""Tasks whose classes are listed in the configuration."""
 
-THEIR_ACTIVATIONS = {
+HF_ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_tanh": "gelu_new",
@@ -46,35 +46,37 @@ THEIR_ACTIVATIONS = {
 }
 
 
-def their_activation(model: Settings, stack: str) -> str:
-    """Their name of the activation of a stack; of one without any, gelu's."""
-    return THEIR_ACTIVATIONS[model.get(f"{stack}.feed_forward.activation", "gelu")]
+def hf_activation(model: Settings, stack: str) -> str:
+    """Hugging Face's name of a stack's activation; for a stack without one, that of gelu."""
+    return HF_ACTIVATIONS[model.get(f"{stack}.feed_forward.activation", "gelu")]
 
 
 class Family(ABC):
     """A family of models: its configuration file and the names of its tensors, in both directions.
 
+    "Their" names are those of Hugging Face folders.
+
     Attributes:
         model_type: of config.json.
-        architecture: of ours.
-        embedding: our class of it.
-        classes: by task, the class of ``transformers`` that has the head for it.
-        names: by our module or parameter, theirs; {} is the number of a layer, [n] the n-th equal part of the rows of a
-            tensor that fuses several of ours.
+        architecture: ours.
+        embedding: our class of the embedding.
+        classes: by task, the class of ``transformers`` with a head for it.
+        names: their name of each of our modules or parameters; {} is the number of a layer, [n] the n-th equal part of
+            the rows of a tensor that fuses several of ours.
         heads: the same for the heads, by task.
-        prefix: of the names of the body, which files of a bare model lack.
-        bare: the tasks whose class lacks it as well.
+        prefix: of the names of the body; files of a bare model lack it.
+        bare: tasks whose class lacks it as well.
         transposed: endings of the modules whose weights are [in, out].
-        copies: by name, the tensor that it repeats in some files, or stands for.
-        tied_copies: the same, where the output layer is the token table.
-        own_if_untied: those copies that are weights of their own where tie_word_embeddings is false.
-        sizes: by the name of a size in ``shape``, theirs.
-        numbers: by the place of a number in a block, such as norm.eps, their name, and what files without it mean.
-        parts: keys of config.json whose values are configurations too, with the special tokens once more.
-        files: further JSON files of a folder, whose content stands in the configuration under their names; each with
-            the file, and the key in it, that some folders have instead.
-        buffers: patterns of names in old files that are no weights.
-        other_heads: patterns of names that belong to other heads than the one that is read.
+        copies: by name, the tensor that it repeats in some files, or replaces.
+        tied_copies: the same, if the output layer is the token table.
+        own_if_untied: copies that are separate weights if tie_word_embeddings is false.
+        sizes: their name of each size in ``shape``.
+        numbers: by the place of a number in a block, such as norm.eps, their name, and the default in files without it.
+        parts: keys of config.json with nested configurations, which repeat the special tokens.
+        files: other JSON files of a folder, whose content is added to the configuration under their names; each with an
+            alternative file, and the key in it.
+        buffers: patterns of names in old files that are not weights.
+        other_heads: patterns of names of other heads than the one that is read.
     """
 
     model_type: ClassVar[str]
@@ -109,33 +111,32 @@ class Family(ABC):
         return self.architecture
 
     @abstractmethod
-    def settings(self, config: "TheirConfig", tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: "HFConfig", tensors: Mapping[str, Tensor]) -> Settings:
         """Our settings.
 
         Args:
             config: the content of config.json.
-            tensors: the content of the folder's safetensors files, read when looked up.
+            tensors: the content of the folder's safetensors files, read on access.
         """
 
     @abstractmethod
     def config(self, model: Settings) -> dict[str, Any]:
-        """Their configuration; what it cannot say of the model is left out.
+        """Their configuration, without what it cannot express.
 
         Args:
-            model: the resolved ``model`` node, flat, such as encoder.norm.eps; its parts may be any, also such as no
-                family has.
+            model: the resolved ``model`` node, flat, such as encoder.norm.eps; it may have parts that no family has.
 
         Raises:
-            ConfigError: it cannot say what it must.
+            ConfigError: a required key cannot be expressed.
         """
 
-    def plain_settings(self, config: "TheirConfig") -> Settings:
-        """Our settings, as far as ``sizes`` and ``numbers`` say them."""
+    def plain_settings(self, config: "HFConfig") -> Settings:
+        """Our settings from ``sizes`` and ``numbers``."""
         sizes = {f"shape.{ours}": config.size(theirs) for ours, theirs in self.sizes.items()}
         return sizes | {f"block.{ours}": config.get(*theirs) for ours, theirs in self.numbers.items()}
 
     def plain_config(self, model: Settings) -> dict[str, Any]:
-        """Their configuration, as far as ``sizes`` and ``numbers`` say it; of two stacks, the encoder's."""
+        """Their configuration from ``sizes`` and ``numbers``; of two stacks, the encoder's."""
         stack = "decoder" if self.architecture == "decoder_only" else "encoder"
         nodes = {ours: "embedding" if ours == "vocab_size" else stack for ours in self.sizes}
         sizes = {theirs: model[f"{nodes[ours]}.{ours}"] for ours, theirs in self.sizes.items()}
@@ -144,17 +145,17 @@ class Family(ABC):
             theirs: model.get(f"{stack}.{ours}", absent[ours]) for ours, (theirs, _) in self.numbers.items()
         }
 
-    def shapes(self, config: "TheirConfig") -> Mapping[str, tuple[int, ...]]:
-        """By their name, their shape, where it is not ours; -1 is what remains."""
+    def shapes(self, config: "HFConfig") -> Mapping[str, tuple[int, ...]]:
+        """By their name, their shape if it differs from ours; -1 is inferred."""
         return {}
 
-    def reordered(self, state: Mapping[str, Tensor], config: "TheirConfig", *, to_ours: bool) -> Mapping[str, Tensor]:
+    def reordered(self, state: Mapping[str, Tensor], config: "HFConfig", *, to_ours: bool) -> Mapping[str, Tensor]:
         """The same function, with its channels in our order or in theirs.
 
         Args:
             state: by our names.
             config: theirs.
-            to_ours: which way.
+            to_ours: the direction.
         """
         return state
 
@@ -162,8 +163,8 @@ class Family(ABC):
         """Whether the outputs of the head are the vocabulary."""
         return task not in (*CLASSIFYING, "question_answering", "image_text_matching")
 
-    def task_of(self, config: "TheirConfig") -> str:
-        """The task that the class of a folder has the head for; of a bare model, the first."""
+    def task_of(self, config: "HFConfig") -> str:
+        """The task of the head of a folder's class; for a bare model, the first task."""
         names = config.get("architectures", None) or [""]
         name = str(names[0]) if isinstance(names, list) else str(names)
         tasks = [task for task, known in self.classes.items() if known == name]
@@ -172,11 +173,11 @@ class Family(ABC):
             raise ConfigError(f"{config.place}: architectures={names}; expected one of {known}")
         return [*tasks, *self.classes][0]
 
-    def their_name(self, ours: str, task: str, config: "TheirConfig") -> tuple[str, int | None]:
-        """Their name of a parameter or a fixed table of ours, and which part of it, if they fuse several.
+    def hf_name(self, ours: str, task: str, config: "HFConfig") -> tuple[str, int | None]:
+        """Their name of one of our parameters or fixed tables, and its part if they fuse several.
 
         Raises:
-            KeyError: they have nothing like it.
+            KeyError: they have no such tensor.
         """
         general = re.sub(r"\.layers\.\d+\.", ".layers.{}.", ours)
         number = "".join(re.findall(r"\.layers\.(\d+)\.", ours))
@@ -191,8 +192,8 @@ class Family(ABC):
         return theirs.removesuffix(".weight").endswith(self.transposed) if self.transposed else False
 
 
-class TheirConfig:
-    """The content of a config.json; what is asked of it and is not there is an answer for the user.
+class HFConfig:
+    """The content of a config.json; missing or invalid keys raise errors for the user.
 
     Args:
         values: the content.
@@ -203,27 +204,27 @@ class TheirConfig:
         self.values, self.place = values, place
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a key that must be there."""
+        """The value of a required key."""
         if key not in self.values:
             raise ConfigError(f"{self.place}: {key} is missing")
         return self.values[key]
 
     def size(self, key: str) -> int:
-        """A number of things, which must be there."""
+        """The value of a required size."""
         value = self[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{self.place}: {key}={value!r}; expected a whole number of at least 1")
         return value
 
     def get(self, key: str, default: Any) -> Any:
-        """The value of a key, or what the published files mean when it is not there."""
+        """The value of a key, or the default of the published files."""
         return self.values.get(key, default)
 
-    def part(self, key: str) -> "TheirConfig":
-        """A configuration within this one, which must be there."""
+    def part(self, key: str) -> "HFConfig":
+        """A required nested configuration."""
         if not isinstance(self[key], dict):
             raise ConfigError(f"{self.place}: {key}={self[key]!r}; expected an object")
-        return TheirConfig(self[key], f"{self.place}: {key}")
+        return HFConfig(self[key], f"{self.place}: {key}")
 
     def activation(self, key: str, default: str | None = None) -> str:
         """Our name of an activation."""
@@ -233,13 +234,13 @@ class TheirConfig:
         return ACTIVATIONS[theirs]
 
     def expect(self, key: str, default: Any, valid: Collection[Any]) -> None:
-        """Refuses values that would change the function in a way that we do not have."""
+        """Raises an error for values that change the function in a way that is not supported."""
         if (value := self.get(key, default)) not in valid:
             raise ConfigError(f"{self.place}: {key}={value}; expected {' or '.join(map(str, valid))}")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes, in their order."""
+        """The classes, in order."""
         names = self.get("id2label", {str(i): f"LABEL_{i}" for i in range(self.get("num_labels", 2))})
         keys = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
         if not keys or set(names) != set(keys) or len(set(map(str, names.values()))) < len(keys):

@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation
 
 LAYER = "transformer.h.{}."
 
 
 class Gpt2(Family):
-    """Pre-norm, learned positions; queries, keys and values in one matrix, all matrices of blocks [in, out]."""
+    """Pre-norm, learned positions; queries, keys and values in one matrix; all matrices of blocks are [in, out]."""
 
     model_type = "gpt2"
     architecture = "decoder_only"
@@ -46,7 +46,7 @@ class Gpt2(Family):
     sizes = {"d_model": "n_embd", "num_layers": "n_layer", "num_heads": "n_head", "max_length": "n_positions"}
     numbers = {"dropout": ("resid_pdrop", 0.1), "attention.dropout": ("attn_pdrop", 0.1)}
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("scale_attn_weights", True, [True])
         config.expect("scale_attn_by_inverse_layer_idx", False, [False])
         config.expect("add_cross_attention", False, [False])
@@ -58,32 +58,32 @@ class Gpt2(Family):
 
     def config(self, model: Settings) -> dict[str, Any]:
         return {
-            **their_learned_positions(model),
+            **hf_learned_positions(model),
             **self.plain_config(model),
             "n_inner": model["decoder.d_ff"],
             "embd_pdrop": model["decoder.dropout"],
         }
 
 
-def learned_positions(config: TheirConfig) -> Settings:
-    """Our settings, as far as GPT-2 and GPT-Neo have them by the same names."""
+def learned_positions(config: HFConfig) -> Settings:
+    """Our settings that GPT-2 and GPT-Neo share by name."""
     return {
         "shape.vocab_size": config.size("vocab_size"),
         "block.norm.eps": config.get("layer_norm_epsilon", 1e-5),
         "block.feed_forward.activation": config.activation("activation_function", "gelu_new"),
         "block/position": "learned",
         "block.scale_embedding": False,
-        "block.tie_output": config.get("tie_word_embeddings", True),
+        "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
         "heads.tags.bias": "trained",
     }
 
 
-def their_learned_positions(model: Settings) -> dict[str, Any]:
-    """The configuration, as far as GPT-2 and GPT-Neo have it by the same names."""
+def hf_learned_positions(model: Settings) -> dict[str, Any]:
+    """The configuration that GPT-2 and GPT-Neo share by name."""
     return {
         "vocab_size": model["embedding.vocab_size"],
         "layer_norm_epsilon": model.get("decoder.norm.eps", 1e-5),
-        "activation_function": their_activation(model, "decoder"),
-        # a table that is scaled on the way in alone becomes two tables
-        "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+        "activation_function": hf_activation(model, "decoder"),
+        # a table that is only scaled as the input becomes two tables
+        "tie_word_embeddings": model["tie_word_embeddings"] and not model["embedding.scale_embedding"],
     }

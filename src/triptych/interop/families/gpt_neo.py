@@ -6,12 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import TOKEN_TASKS, Settings, TheirConfig
-from triptych.interop.families.gpt2 import LAYER, Gpt2, learned_positions, their_learned_positions
+from triptych.interop.families.family import TOKEN_TASKS, HFConfig, Settings
+from triptych.interop.families.gpt2 import LAYER, Gpt2, hf_learned_positions, learned_positions
 
 
 class GptNeo(Gpt2):
-    """GPT-2 with windows, scores that are not scaled, and no bias of queries, keys and values."""
+    """GPT-2 with windows, unscaled scores, and no bias of queries, keys and values."""
 
     model_type = "gpt_neo"
     classes = {
@@ -36,7 +36,7 @@ class GptNeo(Gpt2):
     }
     numbers = {"dropout": ("resid_dropout", 0.0), "attention.dropout": ("attention_dropout", 0.0)}
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         types = config.get("attention_types", None) or [[["global", "local"], 12]]
         kinds = [kind for pattern, times in types for _ in range(times) for kind in pattern]
         if len(kinds) != config.size("num_layers") or not {"global", "local"}.issuperset(kinds):
@@ -51,15 +51,15 @@ class GptNeo(Gpt2):
             "shape.d_ff": config.get("intermediate_size", None) or 4 * config.size("hidden_size"),
             "block.attention.scale": 1.0,
             "block.attention.qkv_bias": False,
-            "block.attention.windows": [widths[kind] for kind in kinds] if "local" in kinds else None,
+            "block.attention.sliding_windows": [widths[kind] for kind in kinds] if "local" in kinds else None,
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``; of several widths of windows, the first."""
-        num_layers, windows = model["decoder.num_layers"], model.get("decoder.attention.windows") or [None]
+        """See ``Family``; of several window widths, the first."""
+        num_layers, windows = model["decoder.num_layers"], model.get("decoder.attention.sliding_windows") or [None]
         kinds = ["global" if windows[i % len(windows)] is None else "local" for i in range(num_layers)]
         return {
-            **their_learned_positions(model),
+            **hf_learned_positions(model),
             **self.plain_config(model),
             "intermediate_size": model["decoder.d_ff"],
             "attention_types": [[kinds, 1]],

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Family, Settings, TheirConfig, their_activation
-from triptych.interop.families.llama import rope, their_rope
+from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.llama import hf_rope, rope
 
 LAYER = "gpt_neox.layers.{}."
 QKV = LAYER + "attention.query_key_value"
 
 
 class GptNeoX(Family):
-    """Attention and feed-forward at once, each behind a norm of its own; rotary positions of a share of each head.
+    """Attention and feed-forward in parallel, each after a separate norm; partial rotary positions.
 
     Queries, keys and values are one matrix, head by head.
     """
@@ -56,21 +56,21 @@ class GptNeoX(Family):
         "attention.dropout": ("attention_dropout", 0.0),
     }
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        config.expect("attention_bias", True, [True])  # of the output too, but no other layer: ours has all or none
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        config.expect("attention_bias", True, [True])  # with the output only: ours has all or none
         theta, scaling = rope(config, theta_key="rotary_emb_base", reads_share=True)
         share = (config.get("rope_parameters", None) or {}).get("partial_rotary_factor", config.get("rotary_pct", 0.25))
         is_parallel = config.get("use_parallel_residual", True)
         return {
             **self.plain_settings(config),
-            "block/residual": "parallel_norms" if is_parallel else "pre",
+            "block/residual": "parallel_norms" if is_parallel else "pre_norm",
             "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
             "block/position": "rotary",
             "block.position.theta": theta,
-            "block.position.share": share,
+            "block.position.partial_rotary_factor": share,
             "block.position.scaling": scaling,
             "block.scale_embedding": False,
-            "block.tie_output": config.get("tie_word_embeddings", False),
+            "block.tie_word_embeddings": config.get("tie_word_embeddings", False),
             "heads.tags.bias": "trained",
         }
 
@@ -78,14 +78,17 @@ class GptNeoX(Family):
         return {
             **self.plain_config(model),
             "use_parallel_residual": str(model["decoder.residual._target_"]).endswith(".ParallelNorms"),
-            "hidden_act": their_activation(model, "decoder"),
-            "rope_parameters": {**their_rope(model), "partial_rotary_factor": model.get("decoder.position.share", 1.0)},
-            # a table that is scaled on the way in alone becomes two tables
-            "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+            "hidden_act": hf_activation(model, "decoder"),
+            "rope_parameters": {
+                **hf_rope(model),
+                "partial_rotary_factor": model.get("decoder.position.partial_rotary_factor", 1.0),
+            },
+            # a table that is only scaled as the input becomes two tables
+            "tie_word_embeddings": model["tie_word_embeddings"] and not model["embedding.scale_embedding"],
         }
 
-    def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
-        """See ``Family``: of each head, their rows are its queries, its keys and its values, one after the other."""
+    def reordered(self, state: Mapping[str, Tensor], config: HFConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
+        """See ``Family``: for each head, their rows are its queries, keys and values, in this order."""
         num_heads = config.size("num_attention_heads")
         first, second = (num_heads, 3) if to_ours else (3, num_heads)
         moved = dict(state)

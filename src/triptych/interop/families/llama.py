@@ -7,13 +7,13 @@ from torch import Tensor
 
 from triptych.config import ConfigError
 from triptych.interop.families.equivalences import rope_scaling
-from triptych.interop.families.family import TOKEN_TASKS, Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation
 
 LAYER = "model.layers.{}."
 
 
 class Llama(Family):
-    """Pre-norm with RMS norm, rotary positions, gated feed-forward, no biases; grouped queries."""
+    """Pre-norm with RMS norm, rotary positions, gated feed-forward, no biases; grouped-query attention."""
 
     model_type = "llama"
     architecture = "decoder_only"
@@ -47,23 +47,23 @@ class Llama(Family):
 
     numbers = {"norm.eps": ("rms_norm_eps", 1e-6), "attention.dropout": ("attention_dropout", 0.0)}
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         has_bias = config.get("attention_bias", False)
-        config.expect("mlp_bias", False, [has_bias])  # ours has both or neither
+        config.expect("mlp_bias", False, [has_bias])  # in Triptych both or none
         theta, scaling = rope(config)
         return {
             **self.plain_settings(config),
             "block.attention.num_kv_heads": config.get("num_key_value_heads", None),
             "shape.head_dim": config.get("head_dim", None),
-            "block/norm": "rms",
+            "block/norm": "rms_norm",
             "block.feed_forward.activation": config.activation("hidden_act", "silu"),
-            "block/feed_forward": "gated",
+            "block/feed_forward": "gated_mlp",
             "block.bias": has_bias,
             "block/position": "rotary",
             "block.position.theta": theta,
             "block.position.scaling": scaling,
             "block.scale_embedding": False,
-            "block.tie_output": config.get("tie_word_embeddings", False),
+            "block.tie_word_embeddings": config.get("tie_word_embeddings", False),
             "block.dropout": 0.0,
             "heads.tags.bias": "trained",
         }
@@ -74,32 +74,32 @@ class Llama(Family):
         return {
             **self.plain_config(model),
             "num_key_value_heads": model.get("decoder.attention.num_kv_heads") or num_heads,
-            # transformers wants d_model to be a multiple of the heads, whatever their width
+            # transformers requires that the heads divide d_model, whatever their width
             "head_dim": None if d_model % num_heads else model["decoder.head_dim"],
-            "hidden_act": their_activation(model, "decoder"),
+            "hidden_act": hf_activation(model, "decoder"),
             "attention_bias": has_bias,
             "mlp_bias": has_bias,
-            "rope_parameters": their_rope(model),
-            # a table that is scaled on the way in alone becomes two tables
-            "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+            "rope_parameters": hf_rope(model),
+            # a table that is only scaled as the input becomes two tables
+            "tie_word_embeddings": model["tie_word_embeddings"] and not model["embedding.scale_embedding"],
         }
 
 
 def rope(
-    config: TheirConfig, *, theta_key: str = "rope_theta", reads_share: bool = False
+    config: HFConfig, *, theta_key: str = "rope_theta", reads_share: bool = False
 ) -> tuple[float, dict[str, Any] | None]:
     """The base of the frequencies, and their scaling: rope_parameters, or rope_theta and rope_scaling of old files.
 
     Args:
         config: theirs.
         theta_key: of the base in old files.
-        reads_share: whether the family may rotate a share of each head; else partial_rotary_factor is refused.
+        reads_share: whether the family supports partial_rotary_factor; otherwise it must be 1.
     """
     name = "rope_scaling" if config.get("rope_scaling", None) else "rope_parameters"
     values = config.get(name, None) or {}
     if not isinstance(values, dict):
         raise ConfigError(f"{config.place}: {name}={values}; expected an object")
-    parameters = TheirConfig(values, f"{config.place}: {name}")
+    parameters = HFConfig(values, f"{config.place}: {name}")
     key = "rope_type" if "rope_type" in values else "type"
     parameters.expect(key, "default", ["default", "linear", "llama3"])
     for place in () if reads_share else (config, parameters):
@@ -119,7 +119,7 @@ def rope(
     return theta, scaling
 
 
-def their_rope(model: Settings, stack: str = "decoder") -> dict[str, Any]:
+def hf_rope(model: Settings, stack: str = "decoder") -> dict[str, Any]:
     """Their rope_parameters."""
     theta, scaling = model.get(f"{stack}.position.theta", 10000.0), rope_scaling(model, stack)
     if scaling is None:

@@ -6,16 +6,17 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import Settings, TheirConfig
+from triptych.interop.families.family import HFConfig, Settings
 from triptych.interop.families.roberta import Roberta
 
 ATTENTION = "longformer.encoder.layer.{}.attention.self."
 
 
-class Longformer(Roberta):
-    """RoBERTa whose tokens see a window and the first token, which sees all and is seen by all, in every task.
+class LongformerFamily(Roberta):
+    """RoBERTa with windowed attention, and global attention of the first token in every task.
 
-    (In ``transformers`` it does so by itself in classification alone; elsewhere ``global_attention_mask`` says it.)
+    (``transformers`` makes the first token global only in classification; elsewhere it needs
+    ``global_attention_mask``.)
     """
 
     model_type = "longformer"
@@ -35,7 +36,7 @@ class Longformer(Roberta):
     buffers = (r"longformer\.embeddings\.position_ids",)
     other_heads = (r"longformer\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         num_layers, widths = config.size("num_hidden_layers"), config.get("attention_window", 512)
         widths = [widths] * num_layers if isinstance(widths, int) else widths
         if len(widths) != num_layers or any(width < 2 or width % 2 for width in widths):
@@ -45,12 +46,14 @@ class Longformer(Roberta):
             )
         return super().settings(config, tensors) | {
             "block/attention": "longformer",
-            "block.attention.windows": [width // 2 + 1 for width in widths],  # theirs: to both sides, without itself
+            "block.attention.sliding_windows": [
+                width // 2 + 1 for width in widths
+            ],  # theirs: both sides, without the position itself
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``; ``transformers`` runs only widths of at least 4, all of which divide the largest."""
-        num_layers, windows = model["encoder.num_layers"], model.get("encoder.attention.windows") or [None]
+        """See ``Family``; ``transformers`` supports only widths of at least 4 that all divide the largest."""
+        num_layers, windows = model["encoder.num_layers"], model.get("encoder.attention.sliding_windows") or [None]
         widths = [max(2 * ((windows[i % len(windows)] or 0) - 1), 4) for i in range(num_layers)]
         largest = max(widths)
         return super().config(model) | {"attention_window": [largest if largest % width else width for width in widths]}

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig, their_activation
-from triptych.interop.families.layer_types import FULL, SLIDING, their_layer_types, windows_of
-from triptych.interop.families.llama import rope, their_rope
+from triptych.interop.families.family import HF_ACTIVATIONS, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.layer_types import FULL, SLIDING, hf_layer_types, layer_windows
+from triptych.interop.families.llama import hf_rope, rope
 
 LAYER = "model.layers.{}."
 SUBLAYERS = {
@@ -38,10 +38,10 @@ def names_of(stack: str, attention: Mapping[str, str]) -> dict[str, str]:
 
 
 class ModernBert(Family):
-    """Pre-norm, but that the first block reads embeddings that are normalised already; gated feed-forward; two of three
-    layers have a window, and another base of the rotations; norms and most layers without a bias.
+    """Pre-norm, but the first block reads embeddings that are already normalised. Gated feed-forward; two of three
+    layers have a window, and another rotary base; norms and most layers have no bias.
 
-    What is predicted is read from act(x W) that is normalised.
+    Predictions use norm(act(x W)).
     """
 
     model_type = "modernbert"
@@ -69,11 +69,11 @@ class ModernBert(Family):
         "feed_forward.dropout": ("mlp_dropout", 0.0),
     }
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         heads = {"cls": "modernbert", "mean": "modernbert-mean"}
         config.expect("classifier_pooling", "cls", heads)
         return (
-            settings_of(config, config.size("local_attention") // 2 + 1)
+            modernbert_settings(config, config.size("local_attention") // 2 + 1)
             | self.plain_settings(config)
             | {
                 "head@heads.classes": heads[config.get("classifier_pooling", "cls")],
@@ -83,33 +83,33 @@ class ModernBert(Family):
         )
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``; of several widths of windows, the first."""
-        window = their_layer_types(model, "encoder")[1]
+        """See ``Family``; of several window widths, the first."""
+        window = hf_layer_types(model, "encoder")[1]
         return (
             config_of(model, "encoder")
             | self.plain_config(model)
             | {
                 "local_attention": 128 if window is None else 2 * (window - 1),
-                "classifier_pooling": "mean" if model["head.pool"] == "mean" else "cls",
+                "classifier_pooling": "mean" if model["head.pooling"] == "mean" else "cls",
             }
         )
 
 
-def settings_of(config: TheirConfig, window: int) -> Settings:
-    """Our settings, as far as the encoder and the decoder have them by the same names.
+def modernbert_settings(config: HFConfig, window: int) -> Settings:
+    """Our settings that the encoder and the decoder share by name.
 
     Args:
         config: theirs.
         window: of layers that have one.
     """
     has_bias = config.get("attention_bias", False)
-    config.expect("mlp_bias", False, [has_bias])  # ours has both or neither
+    config.expect("mlp_bias", False, [has_bias])  # in Triptych both or none
     config.expect("rope_scaling", None, [None])
     num_layers, every = config.size("num_hidden_layers"), config.get("global_attn_every_n_layers", 3)
     rotations = config.get("rope_parameters", None) or {}
     (theta, scaling), (local_theta, local_scaling) = (
         rope(
-            TheirConfig(
+            HFConfig(
                 {
                     "rope_parameters": rotations.get(kind),
                     "rope_theta": config.get(key, default),
@@ -128,10 +128,10 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
         "block.norm.bias": config.get("norm_bias", False),
         "block.embed_norm": True,
         "block.first_norm": False,
-        "block.attention.windows": windows_of(
+        "block.attention.sliding_windows": layer_windows(
             config, [SLIDING if i % every else FULL for i in range(num_layers)], window
         ),
-        "block/feed_forward": "gated",
+        "block/feed_forward": "gated_mlp",
         "block.feed_forward.activation": config.activation("hidden_activation", "gelu"),
         "block.bias": has_bias,
         "block/position": "rotary",
@@ -139,7 +139,7 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
         "block.position.local_theta": local_theta,
         "block.position.scaling": scaling,
         "block.scale_embedding": False,
-        "block.tie_output": config.get("tie_word_embeddings", True),
+        "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
         **{f"head@heads.{kind}": "modernbert" for kind in ("tokens", "classes", "tags")},
         **{f"heads.{kind}.{key}": value for kind in ("tokens", "classes", "tags") for key, value in transform.items()},
         "heads.tokens.bias": "trained" if config.get("decoder_bias", True) else "none",
@@ -147,21 +147,21 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
 
 
 def config_of(model: Settings, stack: str) -> dict[str, Any]:
-    """Their configuration, as far as the encoder and the decoder have it by the same names."""
+    """Their configuration that the encoder and the decoder share by name."""
     theta = model.get(f"{stack}.position.theta", 10000.0)
     local_theta = model.get(f"{stack}.position.local_theta") or theta
-    full = their_rope(model, stack)
-    is_pooled = model["head.pool"] != "none"
+    full = hf_rope(model, stack)
+    is_pooled = model["head.pooling"] != "none"
     return {
         "norm_bias": model.get(f"{stack}.norm.bias", False),
-        "layer_types": their_layer_types(model, stack)[0],
-        "hidden_activation": their_activation(model, stack),
+        "layer_types": hf_layer_types(model, stack)[0],
+        "hidden_activation": hf_activation(model, stack),
         "attention_bias": bool(model[f"{stack}.bias"]),
         "mlp_bias": bool(model[f"{stack}.bias"]),
         "rope_parameters": {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local_theta}},
-        # a table that is scaled on the way in alone becomes two tables
-        "tie_word_embeddings": is_pooled or (model["tie_output"] and not model["embedding.scale_embedding"]),
-        "classifier_activation": THEIR_ACTIVATIONS.get(model["head.transform"], "gelu"),
+        # a table that is only scaled as the input becomes two tables
+        "tie_word_embeddings": is_pooled or (model["tie_word_embeddings"] and not model["embedding.scale_embedding"]),
+        "classifier_activation": HF_ACTIVATIONS.get(model["head.transform"], "gelu"),
         "classifier_bias": model["head.transform_bias"],
         "decoder_bias": model["head.bias"] != "none",
     }

@@ -5,13 +5,13 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Settings, TheirConfig
-from triptych.interop.families.layer_types import their_layer_types
-from triptych.interop.families.modernbert import HEAD, ModernBert, config_of, names_of, settings_of
+from triptych.interop.families.family import TOKEN_TASKS, HFConfig, Settings
+from triptych.interop.families.layer_types import hf_layer_types
+from triptych.interop.families.modernbert import HEAD, ModernBert, config_of, modernbert_settings, names_of
 
 
 class ModernBertDecoder(ModernBert):
-    """The same blocks in a causal stack, with queries, keys and values apart; tokens are read from act(x W) too."""
+    """The same blocks in a causal stack, with separate queries, keys and values; predictions also use act(x W)."""
 
     model_type = "modernbert-decoder"
     architecture = "decoder_only"
@@ -28,10 +28,10 @@ class ModernBertDecoder(ModernBert):
         "classification": {**HEAD, "head.output": "classifier"},
     }
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         window = config.get("sliding_window", None) or config.size("local_attention") // 2
         return (
-            settings_of(config, window)
+            modernbert_settings(config, window)
             | self.plain_settings(config)
             | {
                 "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",
@@ -39,7 +39,7 @@ class ModernBertDecoder(ModernBert):
         )
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``; of several widths of windows, the first."""
-        window = their_layer_types(model, "decoder")[1] or 64
+        """See ``Family``; of several window widths, the first."""
+        window = hf_layer_types(model, "decoder")[1] or 64
         windows = {"local_attention": 2 * window, "sliding_window": window}
         return config_of(model, "decoder") | self.plain_config(model) | windows

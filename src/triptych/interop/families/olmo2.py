@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Settings, TheirConfig
+from triptych.interop.families.family import TOKEN_TASKS, HFConfig, Settings
 from triptych.interop.families.llama import LAYER, Llama
 
 
 class Olmo2(Llama):
-    """LLaMA whose norms stand behind the sub-layers, and with norms of queries and keys over all heads."""
+    """LLaMA with the norms after the sub-layers, and with norms of queries and keys over all heads."""
 
     model_type = "olmo2"
     classes = {
@@ -27,12 +27,12 @@ class Olmo2(Llama):
 
     numbers = {**Llama.numbers, "norm.eps": ("rms_norm_eps", 1e-5)}
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        config.expect("attention_bias", False, [False])  # of the output too, but no other layer: ours has all or none
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        config.expect("attention_bias", False, [False])  # with the output only: ours has all or none
         return super().settings(config, tensors) | {
             "block/attention": "qk_norm",
             "block.attention.qk_norm_over": "all",
-            "block/residual": "res_post",
+            "block/residual": "res_post_norm",
         }
 
     def config(self, model: Settings) -> dict[str, Any]:

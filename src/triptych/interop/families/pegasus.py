@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from triptych.interop.families.bart import GENERATIVE
-from triptych.interop.families.family import Settings, TheirConfig
+from triptych.interop.families.family import HFConfig, Settings
 from triptych.interop.families.marian import Marian
 
 
 class Pegasus(Marian):
-    """MarianMT with the norms before the sub-layers, and a last one; Triptych's own full model, as it is by default."""
+    """MarianMT with the norms before the sub-layers, and a final one; equal to the default full model of Triptych."""
 
     model_type = "pegasus"
     classes = dict.fromkeys(GENERATIVE, "PegasusForConditionalGeneration")
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        return super().settings(config, tensors) | {"block/residual": "pre"}
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        return super().settings(config, tensors) | {"block/residual": "pre_norm"}

@@ -6,11 +6,11 @@ from typing import Any
 from torch import Tensor
 
 from triptych.interop.families.bert import Bert
-from triptych.interop.families.family import Settings, TheirConfig
+from triptych.interop.families.family import HFConfig, Settings
 
 
 class Roberta(Bert):
-    """BERT, but that positions are counted from the padding token's id + 1, over real tokens alone."""
+    """BERT, but positions start at the padding token's id + 1 and count only non-padding tokens."""
 
     model_type = "roberta"
     prefix = "roberta."
@@ -38,7 +38,7 @@ class Roberta(Bert):
     buffers = (r"roberta\.embeddings\.position_ids",)
     other_heads = (r"roberta\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         first = config.get("pad_token_id", 1) + 1
         return super().settings(config, tensors) | {
             "shape.max_length": config.size("max_position_embeddings") - first,

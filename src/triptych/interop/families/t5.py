@@ -8,7 +8,7 @@ from torch import Tensor
 
 from triptych.config import ConfigError, suggestion
 from triptych.interop.families.bart import GENERATIVE
-from triptych.interop.families.family import ACTIVATIONS, Family, Settings, TheirConfig
+from triptych.interop.families.family import ACTIVATIONS, Family, HFConfig, Settings
 
 PROJECTIONS = {
     "gated-gelu": ("gelu_tanh", True),  # sic; gated-gelu_python is the exact one
@@ -20,7 +20,7 @@ PROJECTIONS = {
 TOKENS, HEAD = "transformer.shared.weight", "transformer.lm_head.weight"
 
 
-def attention(ours: str, theirs: str) -> dict[str, str]:
+def attention_names(ours: str, theirs: str) -> dict[str, str]:
     """The names of the four projections."""
     return {f"{ours}.{x}": f"{theirs}.{x}" for x in "qkvo"}
 
@@ -36,20 +36,20 @@ def feed_forward(ours: str, theirs: str) -> dict[str, str]:
 
 
 def stack(name: str) -> dict[str, str]:
-    """The names that the encoder and the decoder have in common."""
+    """The names that the encoder and the decoder share."""
     ours, theirs = f"{name}.layers.{{}}", f"transformer.{name}.block.{{}}.layer"
     return {
         f"{name}.position.table": f"transformer.{name}.block.0.layer.0.SelfAttention.relative_attention_bias",
         f"{name}.final_norm": f"transformer.{name}.final_layer_norm",
         f"{ours}.self_residual.norm": f"{theirs}.0.layer_norm",
-        **attention(f"{ours}.self_attention", f"{theirs}.0.SelfAttention"),
+        **attention_names(f"{ours}.self_attention", f"{theirs}.0.SelfAttention"),
     }
 
 
 class T5(Family):
-    """Pre-norm with RMS norm, relative positions, no biases, no scaling of the attention's scores.
+    """Pre-norm with RMS norm, relative positions, no biases, unscaled attention scores.
 
-    1.0 ties the output layer and scales what it is applied to, 1.1 does neither and gates.
+    1.0 ties the output layer and scales its input; 1.1 does neither, and has a gated feed-forward.
     """
 
     model_type = "t5"
@@ -65,7 +65,7 @@ class T5(Family):
         **stack("encoder"),
         **feed_forward("encoder.layers.{}", "transformer.encoder.block.{}.layer.1"),
         **stack("decoder"),
-        **attention("decoder.layers.{}.cross_attention", "transformer.decoder.block.{}.layer.1.EncDecAttention"),
+        **attention_names("decoder.layers.{}.cross_attention", "transformer.decoder.block.{}.layer.1.EncDecAttention"),
         "decoder.layers.{}.cross_residual.norm": "transformer.decoder.block.{}.layer.1.layer_norm",
         **feed_forward("decoder.layers.{}", "transformer.decoder.block.{}.layer.2"),
     }
@@ -83,14 +83,14 @@ class T5(Family):
     sizes = {"d_model": "d_model", "num_layers": "num_layers", "num_heads": "num_heads", "d_ff": "d_ff"}
     numbers = {"norm.eps": ("layer_norm_epsilon", 1e-6)}
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         depth = "num_layers" if config.get("num_decoder_layers", None) is None else "num_decoder_layers"
         projection = config.get("feed_forward_proj", "relu")
         if projection not in PROJECTIONS:
             said = f"{config.place}: feed_forward_proj={projection}"
             raise ConfigError(f"{said}{suggestion(str(projection), list(PROJECTIONS))}")
         activation, is_gated = PROJECTIONS[projection]
-        is_tied = config.get("tie_word_embeddings", True)  # transformers 5 says true of a model that is not
+        is_tied = config.get("tie_word_embeddings", True)  # transformers 5 writes true for an untied model
         if HEAD in tensors and TOKENS in tensors:
             is_tied = torch.equal(tensors[HEAD], tensors[TOKENS])
         return {
@@ -98,18 +98,18 @@ class T5(Family):
             "shape.vocab_size": config.size("vocab_size"),
             "shape.max_length": config.get("n_positions", 512),
             "model.decoder.num_layers": config.size(depth),
-            "block/norm": "rms",
-            "block/residual": "pre",
+            "block/norm": "rms_norm",
+            "block/residual": "pre_norm",
             "block.feed_forward.activation": activation,
-            "block/feed_forward": "gated" if is_gated else "plain",
+            "block/feed_forward": "gated_mlp" if is_gated else "mlp",
             "block.bias": False,
             "shape.head_dim": config.size("d_kv"),
             "block.attention.scale": 1.0,
-            "block/position": "relative",
+            "block/position": "relative_bias",
             "block.position.num_buckets": config.get("relative_attention_num_buckets", 32),
             "block.position.max_distance": config.get("relative_attention_max_distance", 128),
             "block.scale_embedding": False,
-            "block.tie_output": is_tied,
+            "block.tie_word_embeddings": is_tied,
             "block.dropout": config.get("dropout_rate", 0.1),
             "block.attention.dropout": config.get("dropout_rate", 0.1),
             "block.feed_forward.dropout": config.get("dropout_rate", 0.1),
@@ -121,7 +121,7 @@ class T5(Family):
     def config(self, model: Settings) -> dict[str, Any]:
         is_gated = str(model["encoder.feed_forward._target_"]).endswith(".GatedFeedForward")
         kind = (model.get("encoder.feed_forward.activation"), is_gated)
-        is_scaled = model["tie_output"] and model["head.scale_states"] != model["embedding.scale_embedding"]
+        is_scaled = model["tie_word_embeddings"] and model["head.scale_states"] != model["embedding.scale_embedding"]
         return {
             **self.plain_config(model),
             "num_decoder_layers": model["decoder.num_layers"],
@@ -131,11 +131,11 @@ class T5(Family):
             "feed_forward_proj": next((name for name, value in PROJECTIONS.items() if value == kind), "relu"),
             "relative_attention_num_buckets": model.get("encoder.position.num_buckets", 32),
             "relative_attention_max_distance": model.get("encoder.position.max_distance", 128),
-            "tie_word_embeddings": is_scaled or model["head.pool"] != "none",  # means that the output is scaled, too
+            "tie_word_embeddings": is_scaled or model["head.pooling"] != "none",  # the output is scaled, too
             "dropout_rate": model["encoder.dropout"],
         }
 
-    def their_name(self, ours: str, task: str, config: TheirConfig) -> tuple[str, int | None]:
-        theirs, part = super().their_name(ours, task, config)
+    def hf_name(self, ours: str, task: str, config: HFConfig) -> tuple[str, int | None]:
+        theirs, part = super().hf_name(ours, task, config)
         is_gated = str(config.get("feed_forward_proj", "relu")).startswith("gated")
         return theirs.replace(".wi.", ".wi_1.") if is_gated else theirs, part

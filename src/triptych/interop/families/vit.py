@@ -6,16 +6,16 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
 
 LAYER = "vit.encoder.layer.{}."
 PATCHES = "vit.embeddings.patch_embeddings.projection"
 
 
 class Vit(Family):
-    """Pre-norm over patches of an image, learned positions; the classes are read from [cls] by one layer.
+    """Pre-norm over patches of an image, learned positions; one layer predicts the classes from [cls].
 
-    Their patches are a convolution whose stride is its width: our linear layer, its columns in three axes.
+    The convolution of patches, with a stride equal to its width, is our linear layer with its columns in three axes.
     """
 
     model_type = "vit"
@@ -51,7 +51,7 @@ class Vit(Family):
     }
     other_heads = (r"vit\.pooler\..*", r"vit\.embeddings\.mask_token", r"decoder\..*", r"classifier\..*")
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         image_size, patch_size = sides(config, "image_size", 224), sides(config, "patch_size", 16)
         rows, columns = (image // patch for image, patch in zip(image_size, patch_size, strict=True))
         patches = {
@@ -67,12 +67,12 @@ class Vit(Family):
             **self.plain_settings(config),
             "shape.max_length": 1 + rows * columns,
             "model.embedding": {"_target_": self.embedding, **patches, "d_model": "${shape.d_model}"},
-            **{f"patches.{key}": value for key, value in patches.items()},
-            "block/residual": "pre",
+            **{f"image_embedding.{key}": value for key, value in patches.items()},
+            "block/residual": "pre_norm",
             "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
             "block.attention.qkv_bias": config.get("qkv_bias", True),
             "block/position": "learned",
-            "block.tie_output": False,
+            "block.tie_word_embeddings": False,
             "heads.classes.bias": "trained",
         }
 
@@ -83,11 +83,11 @@ class Vit(Family):
             "image_size": side_or_sides(model["embedding.image_size"]),
             "patch_size": side_or_sides(model["embedding.patch_size"]),
             "num_channels": model["embedding.num_channels"],
-            "hidden_act": their_activation(model, "encoder"),
+            "hidden_act": hf_activation(model, "encoder"),
             "qkv_bias": model["encoder.bias"] if qkv_bias is None else qkv_bias,
         }
 
-    def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
+    def shapes(self, config: HFConfig) -> Mapping[str, tuple[int, ...]]:
         return {
             "vit.embeddings.cls_token": (1, 1, -1),
             "vit.embeddings.position_embeddings": (1, -1, config.size("hidden_size")),
@@ -95,8 +95,8 @@ class Vit(Family):
         }
 
 
-def sides(config: TheirConfig, key: str, default: int) -> list[int]:
-    """Height and width, which are one number where they are equal."""
+def sides(config: HFConfig, key: str, default: int) -> list[int]:
+    """Height and width; one number if they are equal."""
     value = config.get(key, default)
     found = list(value) if isinstance(value, list | tuple) else [value, value]
     if len(found) != 2 or any(not isinstance(side, int) or isinstance(side, bool) or side < 1 for side in found):
@@ -105,5 +105,5 @@ def sides(config: TheirConfig, key: str, default: int) -> list[int]:
 
 
 def side_or_sides(size: list[int]) -> int | list[int]:
-    """One number where height and width are equal, as in the published files."""
+    """One number if height and width are equal, as in the published files."""
     return size[0] if size[0] == size[1] else size

@@ -7,37 +7,37 @@ from torch import Tensor
 
 from triptych.config import ConfigError
 from triptych.interop.families.bart import SUBLAYERS, Bart
-from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
 
 RATE, STRIDE = 16000, 2
-"""Samples a second: the filters of ``WhisperFeatureExtractor`` end at 8000 Hz, whatever the rate. Frames a position."""
+"""Samples per second: the filters of ``WhisperFeatureExtractor`` end at 8000 Hz for any rate. Frames per position."""
 EXTRACTOR = "preprocessor_config"
-"""The file of what makes frames of sounds."""
+"""The file with the settings of audio features."""
 OUTSIDE = {"position.table": "embed_positions.weight", "final_norm": "layer_norm"}
 PROMPTING = {
     *("forced_decoder_ids", "is_multilingual", "lang_to_id", "language", "no_timestamps_token_id", "task"),
     "task_to_id",
 }
-"""What of generation_config.json says which tokens are given to the decoder."""
+"""Keys of generation_config.json that set the tokens of the decoder prompt."""
 TIMING = {"alignment_heads", "max_initial_timestamp_index", "prev_sot_token_id"}
-"""What of it is about times and sounds of more than 30 s, which nobody asks for here."""
+"""Keys of generation_config.json for timestamps and audio longer than 30 s, which are not used here."""
 DETECTED = "<|en|>"
-"""The language where none is named."""
+"""The default language."""
 
 
 class Whisper(Family):
-    """Pre-norm on both sides; the encoder reads 30 s of frames, silence included, through two convolutions, and has a
-    fixed table of positions, the decoder a learned one.
+    """Pre-norm on both sides. The encoder reads 30 s of frames, silence included, through two convolutions, and has a
+    fixed position table; the decoder's is learned.
 
-    Its keys have no bias b, which would add q b to all scores of a query q; softmax does not see that, so an export
-    drops ours (``absorb``). The fixed table is among its weights, and so any table is.
+    Its keys have no bias b. A bias adds q b to all scores of a query q, which softmax cancels, so an export drops ours
+    (``absorb``). The fixed table is among the weights, so any table can be exported.
     """
 
     model_type = "whisper"
     architecture = "full"
     prefix = "model."
     classes = {"transcription": "WhisperForConditionalGeneration"}
-    files = {EXTRACTOR: ("processor_config", "feature_extractor")}  # the second by transformers 5
+    files = {EXTRACTOR: ("processor_config", "feature_extractor")}  # the second since transformers 5
     names = {
         "embedding.tokens": "model.decoder.embed_tokens",
         "source_embedding.convolutions.0": "model.encoder.conv1",
@@ -58,8 +58,8 @@ class Whisper(Family):
 
     sizes, numbers = Bart.sizes, {**Bart.numbers, "dropout": ("dropout", 0.0)}
 
-    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        config.expect("scale_embedding", False, [False])  # which transformers does not obey
+    def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        config.expect("scale_embedding", False, [False])  # which transformers ignores
         extractor, positions = config.part(EXTRACTOR), config.size("max_source_positions")
         extractor.expect("feature_size", 80, [config["num_mel_bins"]])
         extractor.expect("sampling_rate", RATE, [RATE])
@@ -82,7 +82,9 @@ class Whisper(Family):
         return {
             "model/embedding@model.source_embedding": "frames",
             **{
-                f"{node}.{key}": value for node in ("frames", "model.source_embedding") for key, value in frames.items()
+                f"{node}.{key}": value
+                for node in ("audio_embedding", "model.source_embedding")
+                for key, value in frames.items()
             },
             "shape.vocab_size": config.size("vocab_size"),
             **self.plain_settings(config),
@@ -92,29 +94,29 @@ class Whisper(Family):
             "model.decoder.num_heads": config.size("decoder_attention_heads"),
             "model.decoder.d_ff": config.size("decoder_ffn_dim"),
             "block.norm.eps": 1e-5,
-            "block/residual": "pre",
+            "block/residual": "pre_norm",
             "block.feed_forward.activation": config.activation("activation_function", "gelu"),
             "block.attention.k_bias": False,
             "block/position": "learned",
             "block/position@model.encoder.position": "learned",
             "model.encoder.position.trained": False,
             "block.scale_embedding": False,
-            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``. A tied output of tokens that are scaled on the way in is written as one of its own, and
-        sounds are as long as the encoder has positions.
+        """See ``Family``. If input embeddings are scaled, a tied output is written as a separate one. The audio length
+        is the number of encoder positions.
 
         Raises:
-            ConfigError: its positions are no whole number of seconds, which ``WhisperFeatureExtractor`` wants.
+            ConfigError: the positions are not a whole number of seconds, as ``WhisperFeatureExtractor`` requires.
         """
         hop, positions = round(model["source_embedding.hop"] * RATE), model["encoder.max_length"]
         seconds, rest = divmod(positions * STRIDE * hop, RATE)
         if rest:
             raise ConfigError(
                 f"model.encoder.max_length={positions}: {positions * STRIDE * hop / RATE:g} s of sound; "
-                "WhisperFeatureExtractor wants whole seconds, of which frames.seconds must be as many"
+                "WhisperFeatureExtractor wants whole seconds, of which audio_embedding.seconds must be as many"
             )
         return {
             "decoder_layers": model["decoder.num_layers"],
@@ -125,9 +127,9 @@ class Whisper(Family):
             "max_source_positions": positions,
             "max_target_positions": model["decoder.max_length"],
             **self.plain_config(model),
-            "activation_function": their_activation(model, "encoder"),
+            "activation_function": hf_activation(model, "encoder"),
             "scale_embedding": False,
-            "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+            "tie_word_embeddings": model["tie_word_embeddings"] and not model["embedding.scale_embedding"],
             "begin_suppress_tokens": None,  # by default some of the published vocabulary
             EXTRACTOR: {
                 "feature_extractor_type": "WhisperFeatureExtractor",
@@ -144,15 +146,15 @@ class Whisper(Family):
         }
 
 
-def read_prompt(config: TheirConfig) -> tuple[tuple[int, ...], str]:
-    """What the decoder is given behind its start token, as ``generate`` puts it together: language, task and
-    <|notimestamps|>, or what ``forced_decoder_ids`` says.
+def read_prompt(config: HFConfig) -> tuple[tuple[int, ...], str]:
+    """The decoder prompt after the start token, as built by ``generate``: language, task and <|notimestamps|>, or
+    ``forced_decoder_ids``.
 
     Args:
         config: the content of generation_config.json.
 
     Returns:
-        The tokens; and the language that was taken because none is named, or an empty text.
+        The tokens, and the default language if none is given, otherwise an empty text.
     """
     language, task = config.get("language", None), config.get("task", None)
     languages, tasks = config.get("lang_to_id", None) or {}, config.get("task_to_id", None) or {}
@@ -174,7 +176,7 @@ def read_prompt(config: TheirConfig) -> tuple[tuple[int, ...], str]:
     return tuple(token for token in tokens if token is not None), taken
 
 
-def _number(config: TheirConfig, key: str, name: str, numbers: Mapping[str, int]) -> int:
+def _number(config: HFConfig, key: str, name: str, numbers: Mapping[str, int]) -> int:
     if name not in numbers:
         raise ConfigError(f"{config.place}: {key} has no {name}; expected one of {', '.join(numbers) or 'none'}")
     return numbers[name]

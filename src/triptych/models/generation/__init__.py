@@ -1,17 +1,17 @@
-"""Text from a next-token function: greedy, sampled and by beam search."""
+"""Generates text from a next-token function: greedy, sampled and by beam search."""
 
 from triptych.models.generation.beam_search import BeamSearch, Hypothesis, beam_search
-from triptych.models.generation.constraints import Constraints
-from triptych.models.generation.sampling import NextToken, Prompts, Sampling, followed, generate
+from triptych.models.generation.logits_processors import LogitsProcessors
+from triptych.models.generation.sampling import NextToken, Prompts, Sampling, generate, with_streamer
 
 __all__ = [
     "BeamSearch",
-    "Constraints",
     "Hypothesis",
+    "LogitsProcessors",
     "NextToken",
     "Prompts",
     "Sampling",
     "beam_search",
-    "followed",
     "generate",
+    "with_streamer",
 ]

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from triptych.models.generation.constraints import PADDING, Constraints
+from triptych.models.generation.logits_processors import PADDING, LogitsProcessors
 from triptych.models.generation.sampling import NextToken
-from triptych.nn.transfer import Download, upload
+from triptych.nn.device_copy import HostCopy, copy_to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def beam_search(
     end: int,
     max_new_tokens: int | Sequence[int],
     search: BeamSearch,
-    constraints: Constraints | None = None,
+    logits_processors: LogitsProcessors | None = None,
     prompt_mask: Bool[Tensor, "batch length"] | None = None,
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each row, best first, or fewer if no more exist. Finished rows leave the batch.
@@ -101,15 +101,15 @@ def beam_search(
         prompt: tokens to start from.
         end: token that ends a sequence.
         max_new_tokens: maximum number of new tokens, for all sequences or for each; the end token counts.
-        constraints: constraints on the output; None: no constraints.
+        logits_processors: changes to the logits; None: no changes.
         prompt_mask: True where the prompt has tokens; None: everywhere.
 
     Raises:
         ValueError: a limit is below 1.
     """
-    ends = [end] if constraints is None else constraints.eos_token_id or [end]
+    ends = [end] if logits_processors is None else logits_processors.eos_token_id or [end]
     real_prompt = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
-    (real_prompt,) = Download(real_prompt).wait()
+    (real_prompt,) = HostCopy(real_prompt).wait()
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     if min(limits) < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1")
@@ -118,15 +118,19 @@ def beam_search(
     for length in range(1, max(limits) + 1):
         logits = next_token(tokens)
         step = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-        if constraints is not None:
+        if logits_processors is not None:
             history = torch.cat((real_prompt[rows].repeat_interleave(beams.shape[1], 0), beams.flatten(0, 1)), dim=1)
             is_last = torch.tensor([limits[row] == length for row in rows]).repeat_interleave(beams.shape[1])
-            step = constraints.applied(
-                step, upload(history, device), num_new=length - 1, is_last=upload(is_last, device), ends=ends
+            step = logits_processors.applied(
+                step,
+                copy_to_device(history, device),
+                num_new=length - 1,
+                is_last=copy_to_device(is_last, device),
+                ends=ends,
             )
-        sums = upload(log_p, device)[:, :, None] + step.view(*log_p.shape, -1)
+        sums = copy_to_device(log_p, device)[:, :, None] + step.view(*log_p.shape, -1)
         _, width, vocab = sums.shape
-        best, order = Download(*sums.flatten(1).topk(min((1 + len(ends)) * search.num_beams, width * vocab))).wait()
+        best, order = HostCopy(*sums.flatten(1).topk(min((1 + len(ends)) * search.num_beams, width * vocab))).wait()
         parents, last = order // vocab, order % vocab
         candidates = torch.cat((beams.take_along_dim(parents[:, :, None], 1), last[:, :, None]), dim=2)
 
@@ -155,5 +159,5 @@ def beam_search(
             next_token.select(sources)
         beams = candidates.take_along_dim(running[:, :, None], 1)[going_on]
         rows, log_p = [rows[i] for i in going_on], log_p[going_on]
-        tokens = upload(beams[:, :, -1].reshape(-1, 1), device)
+        tokens = copy_to_device(beams[:, :, -1].reshape(-1, 1), device)
     return [hypotheses[: search.num_return_sequences] for hypotheses in found]

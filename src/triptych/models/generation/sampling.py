@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.generation.constraints import PADDING, Constraints
-from triptych.nn.transfer import Download, upload
+from triptych.models.generation.logits_processors import PADDING, LogitsProcessors
+from triptych.nn.device_copy import HostCopy, copy_to_device
 
 
 @runtime_checkable
 class NextToken(Protocol):
-    """The interface that decoding requires of a model, such as ``triptych.models.Continuation``."""
+    """The interface that decoding requires of a model, such as ``triptych.models.IncrementalDecoder``."""
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
         """Returns the logits after the last of ``tokens``, which follow the tokens of earlier calls."""
@@ -93,14 +93,14 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed(Sampling):
+class StreamedSampling(Sampling):
     """A ``Sampling`` that reports the tokens it selects.
 
     Attributes:
-        follow: called with the tokens of all rows at each step.
+        on_tokens: called with the tokens of all rows at each step.
     """
 
-    follow: Callable[[list[int]], None]
+    on_tokens: Callable[[list[int]], None]
 
     @property
     def may_run_ahead(self) -> bool:
@@ -109,13 +109,13 @@ class Followed(Sampling):
 
     def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
         tokens = Sampling.choose(self, logits, generator)
-        self.follow(tokens.tolist())
+        self.on_tokens(tokens.tolist())
         return tokens
 
 
-def followed(sampling: Sampling, follow: Callable[[list[int]], None]) -> Followed:
+def with_streamer(sampling: Sampling, follow: Callable[[list[int]], None]) -> StreamedSampling:
     """Returns the same sampling, which reports the tokens it selects."""
-    return Followed(**asdict(sampling), follow=follow)
+    return StreamedSampling(**asdict(sampling), on_tokens=follow)
 
 
 class Prompts(NamedTuple):
@@ -143,7 +143,7 @@ def generate(
     max_new_tokens: int | Sequence[int],
     sampling: Sampling,
     generator: torch.Generator | None = None,
-    constraints: Constraints | None = None,
+    logits_processors: LogitsProcessors | None = None,
     prompt_mask: Bool[Tensor, "batch length"] | None = None,
     more: Callable[[int], Prompts | None] | None = None,
 ) -> list[list[int]]:
@@ -160,7 +160,7 @@ def generate(
         end: token that ends a sequence.
         max_new_tokens: maximum number of new tokens, for all sequences or for each.
         generator: random generator; None: a new one with the sampling's seed.
-        constraints: constraints on the output; None: no constraints.
+        logits_processors: changes to the logits; None: no changes.
         prompt_mask: True at non-padding tokens; None: no padding.
         more: called with the maximum number of new prompts when half of the rows (with constraints, all) have
             finished; returns None if none are left.
@@ -168,19 +168,19 @@ def generate(
     Returns:
         The new tokens of each prompt row, then of each prompt from ``more``.
     """
-    ends = {end} if constraints is None else {*(constraints.eos_token_id or [end])}
+    ends = {end} if logits_processors is None else {*(logits_processors.eos_token_id or [end])}
     generator, device = generator or sampling.generator(prompt.device), prompt.device
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     if not max(limits):
         return [[] for _ in limits]
     texts = _Texts(ends, ahead=int(device.type != "cpu" and sampling.may_run_ahead))
-    fewest = len(prompt) // 2 if constraints is None else 0
+    fewest = len(prompt) // 2 if logits_processors is None else 0
 
     def choose(logits: Tensor, history: Tensor, rows: list[int]) -> Tensor:
-        if constraints is not None:
+        if logits_processors is not None:
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            num_new, is_last = texts.num_chosen[rows[0]], upload(torch.tensor(texts.are_last(rows)), device)
-            logits = constraints.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
+            num_new, is_last = texts.num_chosen[rows[0]], copy_to_device(torch.tensor(texts.are_last(rows)), device)
+            logits = logits_processors.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
         chosen = sampling.choose(logits, generator)
         texts.add(rows, chosen)
         return chosen[:, None]
@@ -199,14 +199,14 @@ def generate(
                 next_token, tokens, history = new.next_token, chosen, read
         elif not texts.have_all:
             tokens = choose(next_token(tokens), history, texts.rows)
-        if constraints is not None:
+        if logits_processors is not None:
             history = torch.cat((history, tokens), dim=1)
         kept = texts.look()
         if texts.rows and kept is not None:
             next_token.select(kept)
-            on_device = upload(kept, device)
+            on_device = copy_to_device(kept, device)
             tokens = tokens[on_device]
-            history = history if constraints is None else history[on_device]
+            history = history if logits_processors is None else history[on_device]
         new = None
         if more is not None and len(texts.rows) <= fewest:
             new = more(len(prompt) - len(texts.rows))
@@ -233,7 +233,7 @@ class _Texts:
         self.rows: list[int] = []
         self.num_chosen: list[int] = []
         self._limits: list[int] = []
-        self._unseen = deque[tuple[list[int], Download]]()
+        self._unseen = deque[tuple[list[int], HostCopy]]()
 
     def begin(self, limits: Sequence[int]) -> list[int]:
         """Adds texts with these limits on new tokens and returns their indices."""
@@ -255,7 +255,7 @@ class _Texts:
 
     def add(self, rows: list[int], tokens: Int[Tensor, " rows"]) -> None:
         """Records the tokens selected for these rows."""
-        self._unseen.append((rows, Download(tokens)))
+        self._unseen.append((rows, HostCopy(tokens)))
         for row in rows:
             self.num_chosen[row] += 1
 

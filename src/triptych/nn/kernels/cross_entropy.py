@@ -1,4 +1,4 @@
-"""The cross-entropy of a large vocabulary of outputs, of which only a part is in memory at a time."""
+"""The cross-entropy over a large vocabulary, computed in chunks of logits to save memory."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,23 +12,22 @@ from triptych.nn.autocast import without_autocast
 
 FEWEST_ROWS = 256
 CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**29
-"""The logits that are there at a time, in float32: what stays in the caches of a CPU, and what keeps a GPU busy; or
-those of ``FEWEST_ROWS`` states, where that is more."""
+"""Size of a chunk of logits in float32: one that fits the caches of a CPU, and one that keeps a GPU busy; but at least
+``FEWEST_ROWS`` states."""
 SCALE_OF_FLOAT16 = 2.0**8
-"""What the gradients of logits are multiplied by in float16, whose numbers are 6e-8 to 65504: they are 1 at most, times
-1 + 2 z_loss log Z."""
+"""Scale of the gradients of logits in float16, whose range is 6e-8 to 65504: they are at most 1 + 2 z_loss log Z."""
 
 
 class Targets(NamedTuple):
-    """What should be answered.
+    """Targets of a loss.
 
     Attributes:
-        places: of the states, row by row.
-        labels: the answer at each of them.
-        label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
-        each: whether the loss of each target is wanted and its likeliest output, for an evaluation; else the sum of
-            the losses.
-        z_loss: weight of (log Z)^2 in that sum, where Z is the sum of the exp(logit): it keeps logits from drifting
+        places: positions of the states, row by row.
+        labels: the target at each position.
+        label_smoothing: fraction of each label that is spread over all outputs (Szegedy et al. 2016).
+        each: whether to return the loss and the most likely output of each target, for an evaluation; otherwise the sum
+            of the losses.
+        z_loss: weight of (log Z)^2 in that sum, where Z is the sum of the exp(logit); it keeps logits from drifting
             (Chowdhery et al. 2022, section 5).
     """
 
@@ -40,11 +39,11 @@ class Targets(NamedTuple):
 
 
 def rows_at_once(num_outputs: int, *, on_gpu: bool) -> int:
-    """How many states are answered at a time."""
+    """Number of states per chunk."""
     return max(FEWEST_ROWS, (CHUNK_BYTES_OF_GPUS if on_gpu else CHUNK_BYTES) // (4 * num_outputs))
 
 
-def answer_rows(
+def cross_entropy_rows(
     logits: Float[Tensor, "rows outputs"],
     label: Int[Tensor, "rows 1"],
     label_smoothing: float,
@@ -54,7 +53,8 @@ def answer_rows(
     scale: float = 1.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows outputs"], Float[Tensor, "rows 1"]]:
     """The loss of some logits z, and their gradient (p (1 + 2 z_loss log Z) - q) cap'(z) scale, where p is
-    softmax(cap(z)), and cap'(z) is 1 - tanh(z / c)^2, or 1: as it is where a label is not, and at the label.
+    softmax(cap(z)), and cap'(z) is 1 - tanh(z / c)^2, or 1. The gradient is returned for all outputs as if they were
+    not the label, and separately at the label.
 
     Args:
         logits: z.
@@ -62,7 +62,7 @@ def answer_rows(
         label_smoothing: see ``Targets``.
         z_loss: see ``Targets``.
         softcap: see ``linear_cross_entropy``.
-        dtype: in which it is computed; the gradient has that of the logits.
+        dtype: type of the computation; the gradient has that of the logits.
         scale: of the gradient.
     """
     kind, slope = logits.dtype, None
@@ -71,7 +71,7 @@ def answer_rows(
         logits, slope = softcap * bounded, 1 - bounded.square()
     log_p = logits.log_softmax(-1, dtype=dtype)
     log_z = logits[:, :1] - log_p[:, :1]
-    del logits  # log_p takes their room
+    del logits  # log_p takes their memory
     spread = label_smoothing / log_p.shape[1]
     total = -(1 - label_smoothing) * log_p.gather(1, label).sum()
     if label_smoothing:
@@ -96,7 +96,7 @@ Answer = Callable[
     [Tensor, Tensor, float, float, float | None, torch.dtype, float],
     tuple[Tensor, Tensor, Tensor],
 ]
-"""What ``answer_rows`` is."""
+"""The type of ``cross_entropy_rows``."""
 
 
 def linear_cross_entropy(
@@ -105,27 +105,27 @@ def linear_cross_entropy(
     bias: Float[Tensor, " outputs"] | None,
     targets: Targets,
     softcap: float | None = None,
-    answer: Answer = answer_rows,
+    answer: Answer = cross_entropy_rows,
 ) -> Float[Tensor, ""]:
-    """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the label, smoothed.
+    """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the smoothed label.
 
-    Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
-    computed twice; there is one backward pass, and no second derivative.
-    (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
+    The gradients are computed in the forward pass, chunk by chunk: all logits are never in memory together, and nothing
+    is computed twice. There is one backward pass, and no second derivative.
+    (``torch.nn.functional.linear_cross_entropy`` stores all logits under autocast or with smoothing.)
 
-    They are made before the scale of a loss in float16 is known, so they lose nothing that it would save: they are
-    summed in float32, and have their own type only where they are multiplied by the gradient of the loss.
+    They are computed before the loss scale of float16 is known. To lose no precision, they are summed in float32, and
+    get their final type when they are multiplied by the gradient of the loss.
 
     Args:
-        states: the x_i that are answered.
+        states: the x_i.
         weight: W.
         bias: b.
-        targets: with a label for each.
+        targets: one label per state.
         softcap: c in cap(z) = c tanh(z / c); None: cap(z) = z.
-        answer: ``answer_rows``, perhaps compiled.
+        answer: ``cross_entropy_rows``, possibly compiled.
 
     Raises:
-        ValueError: not as many labels as states.
+        ValueError: the numbers of labels and states differ.
     """
     labels = targets.labels
     if len(labels) != len(states):
@@ -140,7 +140,7 @@ def linear_cross_entropy(
 def scores(
     head: Callable[[Tensor], Tensor], num_outputs: int, states: Float[Tensor, "targets d_model"], targets: Targets
 ) -> Float[Tensor, "2 targets"]:
-    """Of each target the cross-entropy -log softmax(head(state))_label, and the number of the largest logit.
+    """For each target, the cross-entropy -log softmax(head(state))_label, and the index of the largest logit.
 
     Args:
         head: states to logits.
@@ -207,7 +207,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *of_total: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # what is saved would pass for a constant
+        if torch.is_grad_enabled():  # the saved gradients would count as constants
             raise RuntimeError(
                 "create_graph=True: the loss of targets has no second derivative; that of logits has one"
             )
@@ -220,7 +220,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def multiply(a: Float[Tensor, "m k"], b: Float[Tensor, "k n"]) -> Float[Tensor, "m n"]:
-    """a b; of float16 the result is in float32, since sums can be beyond 65504."""
+    """a b; for float16 the result is in float32, since sums may exceed 65504."""
     if a.dtype != torch.float16:
         return a @ b
     with without_autocast(a.device):

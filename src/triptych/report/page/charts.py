@@ -11,6 +11,7 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
+from triptych.report.labels import metric_name
 from triptych.report.page.examples import INPUT_WORDS, Bin, choose_runs, list_axes, most_in_training, score_by
 from triptych.report.page.style import (
     ARCHITECTURES,
@@ -27,33 +28,32 @@ from triptych.report.page.style import (
     make_layout,
     round_digits,
 )
-from triptych.report.read_records import Curve, Run
+from triptych.report.read_records import Curve, RecordedRun
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.standings import student_interval
-from triptych.report.statistics.verdicts import Contender, Group
-from triptych.report.wording import metric_name
+from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 _MAX_POINTS = 400
 _TITLE_HEIGHT = 30
-"""Of a chart's title, which is above the chart, in pixels."""
+"""Pixel height of a chart's title, above the chart."""
 _DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 Plot = Callable[[Group], Switch]
-"""Draws the runs of one task; nothing where they lack what it shows."""
+"""Draws the runs of one task; empty if they lack the data for it."""
 
 CLOCKS = {
-    "updates": ("updates", "updates"),
+    "steps": ("steps", "steps"),
     "tokens": ("tokens", "tokens"),
     "train_flops": ("operations", "operations"),
-    "time_s": ("time", "seconds of training"),
+    "elapsed_s": ("time", "seconds of training"),
 }
-"""What curves are drawn against: the column of ``metrics.csv``; the name of its button, and the title of the axis."""
+"""x axes of curves: the column of ``metrics.csv``; the name of its button, and the title of the axis."""
 
 
 def draw_results(group: Group) -> Figure:
-    """Each run's value of the metric as a dot, the means where there are several seeds, and the optimum as a line."""
+    """Each run's metric as a dot, means if there are several seeds, and the optimum as a line."""
     percent = group.metric.unit == "%"
     scale = 100 if percent else 1
     contenders = group.contenders
@@ -70,7 +70,7 @@ def draw_results(group: Group) -> Figure:
     traces = [_draw_contender(group, contender, row, scale, layout) for row, contender in enumerate(contenders)]
     for best in optima:
         _draw_optimum(group, best, scale, layout)
-    # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to the least span.
+    # Invisible dots extend the axis to the optimum, which has no points, and to the minimum range.
     shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
     shown = _widen(shown, percent=percent) if shown else []
     traces.append(dots(shown, [0] * len(shown), "") | {"marker": {"opacity": 0}, "hoverinfo": "skip"})
@@ -78,9 +78,9 @@ def draw_results(group: Group) -> Figure:
     return {"data": traces, "layout": layout | {"height": 106 + (60 + 16 * max(lines, 1)) * len(contenders)}}
 
 
-def _draw_contender(group: Group, contender: Contender, row: int, scale: float, layout: Figure) -> Figure:
-    """A row of the results: a trace of dots; added to the layout, the mean of several as a line with its value, and the
-    name."""
+def _draw_contender(group: Group, contender: ComparedConfig, row: int, scale: float, layout: Figure) -> Figure:
+    """A row of the results: a trace of dots. For several seeds, adds their mean as a line with its value to the layout.
+    Adds the name, too."""
     name, colour = contender.architecture, colour_of(contender.architecture)
     finite = [run for run in contender.runs if math.isfinite(group.value(run))]
     several = len(finite) > 1
@@ -90,9 +90,9 @@ def _draw_contender(group: Group, contender: Contender, row: int, scale: float, 
         ends = {"x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18}
         layout["shapes"].append({"type": "line", "line": {"color": colour, "width": 4}} | ends)
         label = f"mean {escape(group.metric.show(mean / scale))}"
-        at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the axis points downwards
+        at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the y axis points downwards
         layout["annotations"].append(at | {"text": label, "font": {"color": "var(--ink)"}})
-    # The name stands above its row, not beside it: there is room for all of it, on a phone too.
+    # The name is above its row, where a long one fits on a phone, too.
     settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
     label = f"<b>{ARCHITECTURES[name].word}</b>{f' {settings}' if settings else ''}"
     at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
@@ -114,7 +114,7 @@ def _draw_optimum(group: Group, best: float, scale: float, layout: Figure) -> No
     """Adds the best reachable value to the layout: a line, and its name."""
     ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1, "yref": "paper"}
     layout["shapes"].append(OPTIMUM | ends)
-    # The optimum is nearly always the last thing on its side of the axis, so its label goes inwards.
+    # The optimum is usually at the end of the axis, so its label points inwards.
     label = escape(f"{group.metric.optimum_name} {group.metric.show(best)}")
     inwards = "right" if group.metric.higher_is_better else "left"
     at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
@@ -122,24 +122,23 @@ def _draw_optimum(group: Group, best: float, scale: float, layout: Figure) -> No
 
 
 def _widen(shown: Sequence[float], *, percent: bool) -> list[float]:
-    """The ends of an axis that shows some values: at least two points or 5 % apart, so that a small difference does not
-    look like a gulf."""
+    """The ends of an axis for some values: at least two points or 5 % apart, so that small differences look small."""
     low, high = min(shown), max(shown)
     missing = max((2.0 if percent else 0.05 * max(abs(low), abs(high))) - (high - low), 0.0) / 2
     return [low - missing, high + missing]
 
 
 def _pad(shown: Sequence[float], *, percent: bool) -> list[float]:
-    """The same with some air, as the range of an axis."""
+    """The same with padding, as the range of an axis."""
     low, high = _widen(shown, percent=percent)
     return [round_digits(low - 0.1 * (high - low)), round_digits(high + 0.1 * (high - low))]
 
 
 def draw_loss(group: Group) -> Switch:
-    """The training loss of each run against the updates, tokens, operations and time.
+    """The training loss of each run against steps, tokens, FLOPs and time.
 
     Returns:
-        a figure for each clock that all runs have; none where no run logged the loss.
+        a figure for each clock that all runs have; empty if no run logged the loss.
     """
     found = [(run, "train/loss") for run in group.runs if "train/loss" in run.curves]
     values = [value for run, key in found for value in run.curves[key].values if math.isfinite(value)]
@@ -152,16 +151,20 @@ def draw_loss(group: Group) -> Switch:
 
 
 def draw_validation(group: Group) -> Switch:
-    """The primary metric on the validation set, of each run, against the same; the loss where no run logged it.
+    """The primary metric of each run on the validation set, or the loss if no run logged that metric.
 
     Returns:
-        a figure for each clock that all runs have; none where no run logged either.
+        a figure for each clock that all runs have; empty if no run logged either.
     """
     percent = group.metric.unit == "%"
     found = []
     for run in group.runs:
         keys = [_validation(metric_key(group.metric, run)), _validation(group.metric.key)]
-        keys += [_validation(score.key) for score in run.task_facts.scores if score.unit == group.metric.unit != ""]
+        keys += [
+            _validation(score.key)
+            for score in run.task_info.comparison_metrics
+            if score.unit == group.metric.unit != ""
+        ]
         found += [(run, key) for key in keys if key in run.curves][:1]
     if found:
         logged = [100 * value for run, key in found for value in run.curves[key].values if math.isfinite(value)]
@@ -173,22 +176,22 @@ def draw_validation(group: Group) -> Switch:
     return _draw_by_clock(group, "val/loss", found, 1, {})
 
 
-_COSTS: dict[str, tuple[Callable[[Run], float | None], str]] = {
+_COSTS: dict[str, tuple[Callable[[RecordedRun], float | None], str]] = {
     "parameters": (lambda run: run.params, "trainable parameters"),
     "operations": (lambda run: run.train_flops, "training operations"),
     "time": (lambda run: run.wall_time_s, "seconds of training"),
-    "answer": (lambda run: run.answer_time_s, "seconds per answer, one at a time"),
+    "answer": (lambda run: run.prediction_latency_s, "seconds per answer, one at a time"),
     "memory": (lambda run: run.peak_memory_bytes, "peak memory in bytes"),
 }  # fmt: skip
-"""What quality is drawn against: of a run, and the title of the axis."""
+"""x axes of quality: the value of a run, and the title of the axis."""
 
 
 def draw_costs(group: Group) -> Switch:
-    """The mean value of each configuration against what it costs, and the Pareto front: those than which no other is
-    both better and cheaper.
+    """The mean value of each configuration against its cost, and the Pareto front: no other configuration is both
+    better and cheaper.
 
     Returns:
-        a figure for each cost that all runs state, and count alike; none where there is only one configuration.
+        a figure for each cost that all runs have and count alike; empty with only one configuration.
     """
     figures: Switch = {}
     if len(group.contenders) < 2:
@@ -210,11 +213,11 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     x, y = [round_digits(cost) for cost, _ in points], [round_digits(scale * value) for _, value in points]
     best = find_pareto_front(points, higher_is_better=group.metric.higher_is_better)
     range_y = _pad(y, percent=scale == 100)
-    # At least a factor of two, with air: 120 k and 122 k parameters are nearly the same.
+    # At least a factor of two, with padding: 120 k and 122 k parameters are nearly the same.
     low, high = math.log10(min(x)), math.log10(max(x))
     air = max(math.log10(2) - (high - low), 0.0) / 2 + 0.08 * max(high - low, math.log10(2))
     range_x = [round_digits(low - air), round_digits(high + air)]
-    # From the edge of what is worse to the edge of what is dearer, so that the front of one point is a line, too.
+    # From the worse edge to the more expensive edge, so that a front of one point is also a line.
     worst = range_y[0] if group.metric.higher_is_better else range_y[1]
     front_x = [x[best[0]], *(x[i] for i in best), round_digits(10 ** range_x[1])]
     front_y = [worst, *(y[i] for i in best), y[best[-1]]]
@@ -239,17 +242,17 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
 
 
 def draw_difficulty(group: Group) -> Switch:
-    """The metric on the test examples of like difficulty, of each configuration: the mean over its seeds, with its 95 %
-    interval where there are several. What is as in training is shaded where the test goes beyond it.
+    """The metric of each configuration by difficulty of the test examples: the mean over its seeds, with its 95 %
+    interval if there are several. The training range is shaded if the test set exceeds it.
 
     Returns:
-        a figure for each measure of difficulty, or one for the words of the input; nothing where the runs have no
-        answers, or all inputs are alike.
+        a figure per measure of difficulty, or one for the input's number of words; empty if the runs have no
+            predictions, or all inputs are alike.
     """
     return {axis: _draw_axis(group, axis, scored) for axis in list_axes(group) if (scored := score_by(group, axis))}
 
 
-def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[Bin]]]) -> Figure:
+def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[ComparedConfig, list[Bin]]]) -> Figure:
     scale = 100 if group.metric.unit == "%" else 1
     dashes = _choose_dashes(group)
     lines: list[Figure] = []
@@ -277,7 +280,7 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},
         "showlegend": True,
     }
-    if is_beyond:  # on an axis of categories, places are counted from 0
+    if is_beyond:  # on a category axis, positions count from 0
         place = {"x0": seen[0] - 0.5, "x1": seen[-1] + 0.5, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
         shade: Figure = {"fillcolor": "var(--soft)", "opacity": 0.12, "line": {"width": 0}}
         layout["shapes"] = [{"type": "rect"} | shade | place]
@@ -285,8 +288,7 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
 
 
 def draw_confusions(group: Group) -> Switch:
-    """How often each class was predicted as each, as shares of the true class, by the best run of each architecture
-    that has classes."""
+    """The confusion matrices, as shares of the true class, of the best run of each architecture with classes."""
     figures = {}
     for run in choose_runs(group).values():
         matrix = run.confusion_matrix
@@ -321,20 +323,22 @@ def draw_confusions(group: Group) -> Switch:
 
 
 PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_difficulty, draw_confusions)
-"""What the page shows of each task below its results, in this order; ``triptych compare --plot`` adds others."""
+"""Charts of each task below its results, in this order; ``triptych compare --plot`` adds others."""
 
 
-def _draw_by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
-    clocks = [clock for clock in CLOCKS if found and all(clock == "updates" or clock in r.curves for r, _ in found)]
+def _draw_by_clock(
+    group: Group, title: str, found: Sequence[tuple[RecordedRun, str]], scale: float, axis: Figure
+) -> Switch:
+    clocks = [clock for clock in CLOCKS if found and all(clock == "steps" or clock in r.curves for r, _ in found)]
     clocks = [clock for clock in clocks if clock != "train_flops" or group.counts_alike]
     return {CLOCKS[clock][0]: _draw_curves(group, title, found, scale, axis, clock) for clock in clocks}
 
 
 def _draw_curves(
-    group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure, clock: str
+    group: Group, title: str, found: Sequence[tuple[RecordedRun, str]], scale: float, axis: Figure, clock: str
 ) -> Figure:
     traces: list[Figure] = []
-    seeds: dict[str, list[tuple[Run, str]]] = {}
+    seeds: dict[str, list[tuple[RecordedRun, str]]] = {}
     contenders = {run.directory: contender for contender in group.contenders for run in contender.runs}
     dashes = _choose_dashes(group)
     axis_title = CLOCKS[clock][1]
@@ -359,14 +363,13 @@ def _draw_curves(
 
 
 def _draw_marked_line(x: Sequence[Any], y: Sequence[float], architecture: str, dash: str, size: int) -> Figure:
-    """A line with the points of its architecture."""
+    """A line with the marker of its architecture."""
     marked = dots(x, y, colour_of(architecture), ARCHITECTURES[architecture].symbol, size)
     return marked | line(x, y, colour_of(architecture), dash) | {"mode": "lines+markers"}
 
 
-def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock: str) -> Figure:
-    """From the lowest to the highest of the seeds, at the updates that all of them have logged; what was spent by then
-    is their mean."""
+def _draw_band(label: str, seeds: Sequence[tuple[RecordedRun, str]], scale: float, clock: str) -> Figure:
+    """The range over seeds at the steps that all of them have logged; x values on other clocks are means over seeds."""
     curves = [dict(zip(run.curves[key].steps, run.curves[key].values, strict=True)) for run, key in seeds]
     spent = [_against(run, key, clock).steps for run, key in seeds]
     clocks = [dict(zip(run.curves[key].steps, x, strict=False)) for (run, key), x in zip(seeds, spent, strict=True)]
@@ -378,7 +381,7 @@ def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock
 
 
 def _choose_dashes(group: Group) -> dict[str, str]:
-    """By the name of a configuration: how its line is drawn, which tells it from others of its architecture."""
+    """The dash style of each configuration, by name; it differs within an architecture."""
     return {
         contender.name: _DASHES[i % len(_DASHES)]
         for of_one in group.by_architecture().values()
@@ -390,10 +393,10 @@ def _validation(key: str) -> str:
     return key.replace("test/", "val/", 1)
 
 
-def _against(run: Run, key: str, clock: str) -> Curve:
-    """A curve whose steps are the updates, or what was spent by then."""
+def _against(run: RecordedRun, key: str, clock: str) -> Curve:
+    """A curve with its steps converted to the units of a clock."""
     curve = run.curves[key]
-    if clock == "updates":
+    if clock == "steps":
         return curve
     spent = dict(zip(run.curves[clock].steps, run.curves[clock].values, strict=True))
     points = [(spent[step], value) for step, value in zip(curve.steps, curve.values, strict=True) if step in spent]
@@ -401,23 +404,20 @@ def _against(run: Run, key: str, clock: str) -> Curve:
 
 
 def _round_range(low: float, high: float) -> list[float]:
-    """From tens to tens, with air; of shares of 100 never much beyond them."""
+    """A range rounded to tens, with padding; percentages stay close to 0 to 100."""
     return [max(10 * math.floor((low - 2) / 10), 0), min(10 * math.ceil((high + 2) / 10), 104)]
 
 
 def _thin(curve: Curve) -> tuple[list[float], list[float]]:
-    """At most ``_MAX_POINTS`` of the logged points, evenly spaced, the last one among them."""
+    """At most ``_MAX_POINTS`` of the logged points, evenly spaced, including the last."""
     stride = -(-len(curve.steps) // _MAX_POINTS) or 1
     kept = range(len(curve.steps) - 1, -1, -stride)[::-1]
     return [curve.steps[i] for i in kept], [curve.values[i] for i in kept]
 
 
 def separate_titles(figures: Switch) -> Switch:
-    """Figures with their titles apart, as text: plotly would not break their lines where the page is narrow.
-
-    Args:
-        figures: whose layouts have a title, a height and a margin.
-    """
+    """Figures with their titles as separate text, because plotly does not wrap titles on narrow pages. Each layout
+    needs a title, a height and a margin."""
     return {name: _separate_title(figure) for name, figure in figures.items()}
 
 
@@ -431,17 +431,13 @@ def _separate_title(figure: Figure) -> Figure:
 
 
 def make_independent(figure: Figure) -> Figure:
-    """A figure for a page that is not ours: with its style, in the colours for light ground."""
+    """A figure for use outside of our pages: with the style, in the colours of the light theme."""
     resolved: Figure = resolve_colours(figure | {"layout": figure["layout"] | {"template": TEMPLATE}})
     return resolved
 
 
 def resolve_colours(figure: Any) -> Any:
-    """A figure with the colours of light ground in place of the names of the style's.
-
-    Args:
-        figure: of plotly, as plain data.
-    """
+    """A plotly figure as plain data, with the colours of the light theme instead of CSS variables."""
     if isinstance(figure, str):
         return _light_colours().get(figure.removeprefix("var(").removesuffix(")"), figure)
     if isinstance(figure, list):

@@ -1,6 +1,5 @@
-"""The pages are Jinja2 templates in ``templates``, with their style and scripts beside them. Each is rendered as one
-HTML file that needs no network.
-"""
+"""Renders pages from Jinja2 templates in ``templates``, which also holds their styles and scripts. Each page is one
+HTML file that needs no network."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -14,19 +13,16 @@ from triptych.report.page.style import TEMPLATE
 
 
 def render_template(name: str, context: Mapping[str, object]) -> str:
-    """Render a page. Whatever it says is escaped: names and texts of runs are text, never HTML.
+    """Renders a self-contained page. All values are escaped: names and texts of runs are text, never HTML.
 
     Args:
-        context: what the template lays out; a variable that it lacks is an error.
-
-    Returns:
-        the page's text, with everything it needs inside.
+        context: the variables of the template; a missing one is an error.
     """
     return _environment().get_template(name).render(context) + "\n"
 
 
 def read_source(name: str) -> str:
-    """The text of a style or a script, as it is in its file: it is not a template."""
+    """The text of a style or a script, not rendered as a template."""
     environment = _environment()
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
@@ -43,6 +39,6 @@ def _environment() -> Environment:
     )
     environment.globals |= {"read_source": read_source, "read_plotly": get_plotlyjs, "figure_template": TEMPLATE}
     environment.filters |= {"separate_titles": separate_titles, "amount": amount}
-    # Of the filter ``tojson``, which escapes what HTML or a script could take for its own.
+    # For the filter ``tojson``, which escapes text that HTML or a script would interpret.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment

@@ -1,4 +1,5 @@
-"""What the architectures make of single test examples: where they differ, what is hard, what length does."""
+"""Predictions of the architectures for single test examples: where they differ, which are hard, the effect of
+length."""
 
 import math
 from collections.abc import Sequence
@@ -7,30 +8,30 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from triptych.report.read_records import Run
+from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.bootstrap import are_paired, terms_of
-from triptych.report.statistics.verdicts import Contender, Group
+from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 INPUT_WORDS = "input_words"
 NUM_BINS = 6
-"""By the words of the input."""
+"""Number of bins by input length in words."""
 
 NUM_BINS_OF_DIFFICULTY = 12
 LEAST_IN_BIN = 15
-"""Examples without which a bin of lengths would show chance."""
+"""Minimum number of examples in a bin; fewer would mostly show noise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """One example with the answers of all architectures.
+class ShownExample:
+    """One example with the predictions of all architectures.
 
     Attributes:
-        input: what the models read.
-        reference: the right answer; empty where there is none.
+        input: the model input.
+        reference: the correct output; empty if there is none.
         outputs: by architecture.
-        picture: the address of what stands for the input; empty: its text does.
-        reference_picture: the same of the right answer.
-        output_pictures: the same of answers.
+        picture: URL of a picture of the input; empty if its text is shown.
+        reference_picture: URL of a picture of the reference.
+        output_pictures: URLs of pictures of the outputs.
     """
 
     input: str
@@ -43,13 +44,13 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Test examples of like difficulty.
+    """Test examples of similar difficulty.
 
     Attributes:
         low: the least difficulty.
-        high: the most.
-        count: of the examples.
-        values: of the metric, one for each seed.
+        high: the greatest.
+        count: number of examples.
+        values: of the metric, one per seed.
     """
 
     low: int
@@ -59,27 +60,26 @@ class Bin:
 
     @property
     def label(self) -> str:
-        """Its range."""
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
 
-def choose_runs(group: Group) -> dict[str, Run]:
-    """By architecture the first seed of the configuration that is best on the validation set."""
+def choose_runs(group: Group) -> dict[str, RecordedRun]:
+    """The first seed of each architecture's configuration that is best on the validation set."""
     return {name: group.best(contenders).runs[0] for name, contenders in group.by_architecture().items()}
 
 
-def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[Example]]:
-    """The examples that say most: where the qualities of the answers are furthest apart, the worst for all, and the
-    best for all. The quality is what the example adds to the metric; of a translation its chrF.
+def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[ShownExample]]:
+    """The most informative examples: where the quality of the predictions differs most, the worst for all, and the best
+    for all. Quality is the example's contribution to the metric; for translations, its chrF.
 
     Args:
         count: of each kind.
 
     Returns:
-        the examples under a title; none where the runs have no answers to the same examples.
+        the examples by title; empty if the runs have no predictions for the same examples.
     """
     runs = choose_runs(group)
-    if not are_paired(list(runs.values())) or "input" not in next(iter(runs.values())).answers[0]:
+    if not are_paired(list(runs.values())) or "input" not in next(iter(runs.values())).predictions[0]:
         return {}
     qualities = {name: _rate_answers(group, run) for name, run in runs.items()}
     if any(quality is None or not np.isfinite(quality).all() for quality in qualities.values()):
@@ -99,31 +99,31 @@ def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[Exampl
 
 
 def list_axes(group: Group) -> list[str]:
-    """What the test examples are ordered by: what their corpus says of their difficulty, else the words of their input;
-    nothing where the runs have no answers to the same examples."""
+    """Ways to order the test examples: the corpus's measures of difficulty, otherwise the number of words of the input.
+    Empty if the runs have no predictions for the same examples."""
     if not are_paired(group.runs):
         return []
-    first = group.runs[0].answers[0]
+    first = group.runs[0].predictions[0]
     return list(first.get("difficulty", ())) or [INPUT_WORDS] * (INPUT_WORDS in first)
 
 
-def score_by(group: Group, axis: str) -> list[tuple[Contender, list[Bin]]]:
-    """The metric of each configuration on the examples of like difficulty.
+def score_by(group: Group, axis: str) -> list[tuple[ComparedConfig, list[Bin]]]:
+    """The metric of each configuration on examples of similar difficulty.
 
     Args:
         axis: one of ``list_axes``.
 
     Returns:
-        The bins from the easiest on, the same for all; nothing where all examples are alike, or a run has a metric that
-        is no function of sums over examples.
+        The same bins for all, the easiest first; empty if all examples are alike, or if a run's metric is not a
+            function of sums over examples.
     """
-    answers = group.runs[0].answers
+    answers = group.runs[0].predictions
     sizes = np.array([answer[axis] if axis == INPUT_WORDS else answer["difficulty"][axis] for answer in answers])
-    edges = np.unique(sizes)  # the upper ends of the bins
+    edges = np.unique(sizes)  # upper ends of the bins
     num_bins = NUM_BINS if axis == INPUT_WORDS else NUM_BINS_OF_DIFFICULTY
     if len(edges) > num_bins:
         quantiles = np.quantile(sizes, np.linspace(0, 1, num_bins + 1)[1:], method="higher")
-        edges = np.unique([*quantiles, most_in_training(group, axis)])  # no bin is on both sides of that
+        edges = np.unique([*quantiles, most_in_training(group, axis)])  # no bin crosses the end of the training range
     numbers = np.searchsorted(edges, sizes)
     members = [found for number in range(len(edges)) if (found := numbers == number).sum() >= LEAST_IN_BIN]
     scored = []
@@ -145,34 +145,34 @@ def score_by(group: Group, axis: str) -> list[tuple[Contender, list[Bin]]]:
 
 
 def most_in_training(group: Group, axis: str) -> float:
-    """The largest value of an axis in training; infinity where it is not known, or differs between the runs."""
-    ranges = [(run.training_range or {}).get(axis) for run in group.runs]
+    """The largest value of an axis in training; infinity if it is unknown, or differs between runs."""
+    ranges = [(run.train_difficulty_range or {}).get(axis) for run in group.runs]
     known = [most for _, most in filter(None, ranges)]
     return known[0] if len(known) == len(ranges) and len(set(known)) == 1 else math.inf
 
 
-def _rate_answers(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:
-    """A number for each answer; higher is better."""
-    if by := run.task_facts.ranked_by:
-        return np.array([answer.get(by, math.nan) for answer in run.answers])
+def _rate_answers(group: Group, run: RecordedRun) -> Float[np.ndarray, " examples"] | None:
+    """A number per prediction; higher is better."""
+    if by := run.task_info.ranked_by:
+        return np.array([answer.get(by, math.nan) for answer in run.predictions])
     terms = terms_of(group.metric, run)
     if terms is None:
         return None
     numerators, denominators = terms.terms.T
-    best = float(group.metric.higher_is_better)  # of an example that had nothing to be found, and nothing was
+    best = float(group.metric.higher_is_better)  # of an example with nothing to find and nothing predicted
     values: Float[np.ndarray, " examples"] = np.full(len(numerators), best)
     np.divide(numerators, denominators, out=values, where=denominators > 0)
     return values if group.metric.higher_is_better else -values
 
 
 def _collect_outputs(
-    group: Group, runs: dict[str, Run], qualities: dict[str, Float[np.ndarray, " examples"] | None], index: int
-) -> Example:
-    first = next(iter(runs.values())).answers[index]
+    group: Group, runs: dict[str, RecordedRun], qualities: dict[str, Float[np.ndarray, " examples"] | None], index: int
+) -> ShownExample:
+    first = next(iter(runs.values())).predictions[index]
     outputs = {}
     for name, run in runs.items():
         quality = qualities[name]
         assert quality is not None
         value = abs(float(quality[index]))
-        outputs[name] = str(run.answers[index].get("output", group.metric.show(value)))
-    return Example(str(first["input"]), str(first.get("reference", "")), outputs)
+        outputs[name] = str(run.predictions[index].get("output", group.metric.show(value)))
+    return ShownExample(str(first["input"]), str(first.get("reference", "")), outputs)

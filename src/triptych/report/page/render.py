@@ -1,4 +1,4 @@
-"""The comparison as one self-contained HTML page: what ``templates/report.html`` lays out."""
+"""The comparison as one self-contained HTML page, with the layout of ``templates/report.html``."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,29 +8,29 @@ from typing import NamedTuple
 
 from triptych.config import amount, duration
 from triptych.data.overlap import describe_overlap
-from triptych.report.page.attention import compare_attention
+from triptych.report.labels import COSTS, field_name, setting
+from triptych.report.page.attention_charts import compare_attention
 from triptych.report.page.charts import PLOTS, Plot, draw_results
 from triptych.report.page.document import render_template
-from triptych.report.page.examples import Example, choose_runs, find_telling_examples
+from triptych.report.page.examples import ShownExample, choose_runs, find_telling_examples
 from triptych.report.page.style import ARCHITECTURES, Figure
-from triptych.report.read_records import Run, RunSet
+from triptych.report.read_records import RecordedRun, RunSet
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.reach import reach
-from triptych.report.statistics.standings import Duel, Standing
-from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
-from triptych.report.wording import COSTS, field_name, setting
-from triptych.tasks.scores import Score
+from triptych.report.statistics.standings import PairDifference, SeedSummary
+from triptych.report.statistics.verdicts import ComparedConfig, Difference, Group, Verdict
+from triptych.tasks.metric_specs import MetricSpec
 
 _MAX_SAMPLES = 12
 
 
 class Cell(NamedTuple):
-    """Of a table.
+    """A table cell.
 
     Attributes:
         head: of its column.
-        kind: the classes of its style: own (the architecture's colour) and the architecture, number, words or path.
-        text: what it says.
+        kind: CSS classes: own (the architecture's colour) and the architecture, number, words or path.
+        text: its content.
     """
 
     head: str
@@ -42,12 +42,12 @@ class Panel(NamedTuple):
     """A finding of a study.
 
     Attributes:
-        says: what was predicted.
-        because: why.
-        text: what was found.
+        says: the prediction.
+        because: the rationale.
+        text: the result.
         outcome: ``as predicted``, ``not as predicted`` or ``not decided``.
-        command: what would decide it, or empty.
-        figure: a picture of it.
+        command: trains enough seeds to decide it; may be empty.
+        figure: a chart of it.
     """
 
     says: str
@@ -58,11 +58,11 @@ class Panel(NamedTuple):
     figure: Figure
 
 
-class Answer(NamedTuple):
-    """An output beside its reference.
+class MarkedOutput(NamedTuple):
+    """An output with its differences from the reference.
 
     Attributes:
-        mark: ``right`` or ``wrong``; empty where the task has no one right answer.
+        mark: ``right`` or ``wrong``; empty if the task has several correct outputs.
         pieces: of the text, each with whether it differs from the reference.
     """
 
@@ -74,26 +74,21 @@ def render_page(
     groups: Sequence[Group],
     verdicts: Sequence[Verdict],
     audits: Sequence[Sequence[Difference]],
-    standings: Sequence[Sequence[Standing]],
-    duels: Sequence[Sequence[Duel]],
+    standings: Sequence[Sequence[SeedSummary]],
+    duels: Sequence[Sequence[PairDifference]],
     found: RunSet,
     plots: Sequence[Plot] = (),
     question: str = "",
     findings: Sequence[Panel] = (),
 ) -> str:
-    """Build the page.
+    """Builds the self-contained page.
 
     Args:
-        audits: one list for each group.
-        standings: one list for each group.
-        duels: one list for each group.
-        found: says what is left out.
-        plots: more of them, below those of every page.
-        question: of a study, which the page begins with.
-        findings: its answers.
-
-    Returns:
-        the page's text, with everything it needs inside.
+        audits: one list per group; so are ``standings`` and ``duels``.
+        found: lists what is left out.
+        plots: plots to add.
+        question: of a study, at the top of the page.
+        findings: of the study.
     """
     present = {run.architecture for group in groups for run in group.runs}
     context = {
@@ -116,14 +111,14 @@ def _describe_section(
     group: Group,
     verdict: Verdict,
     audit: Sequence[Difference],
-    standings: Sequence[Standing],
-    duels: Sequence[Duel],
+    standings: Sequence[SeedSummary],
+    duels: Sequence[PairDifference],
     plots: Sequence[Plot],
 ) -> dict[str, object]:
-    """What the page shows of one task."""
+    """The content of the page for one task."""
     chosen = choose_runs(group)
     return {
-        "title": f"{group.runs[0].task_facts.title} · {group.data}",
+        "title": f"{group.runs[0].task_info.title} · {group.data}",
         "metric": group.metric,
         "verdict": verdict,
         "cards": [_describe_contender(group, contender) for contender in group.contenders],
@@ -144,12 +139,12 @@ def _describe_section(
 
 
 def _is_beyond_optimum(group: Group) -> bool:
-    """Whether a run is better than the best possible guesser is in expectation, which the page explains."""
+    """Whether a run exceeds the expected score of the Bayes-optimal predictor, which the page then explains."""
     pairs = [(group.value(run), group.optimum(run)) for run in group.runs]
     return any(best is not None and math.isfinite(x) and group.metric.is_beyond(x, best) for x, best in pairs)
 
 
-def _describe_contender(group: Group, contender: Contender) -> dict[str, str]:
+def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, str]:
     runs, first = contender.runs, contender.runs[0]
     metric = group.metric
     values = [group.value(run) for run in runs if math.isfinite(group.value(run))]
@@ -176,9 +171,8 @@ def _describe_contender(group: Group, contender: Contender) -> dict[str, str]:
     }
 
 
-def _tabulate_standings(group: Group, standings: Sequence[Standing]) -> list[list[Cell]]:
-    """Each configuration over its seeds, and what it took to be as good as the least good one; nothing where there is
-    one run."""
+def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> list[list[Cell]]:
+    """Each configuration over its seeds, and its cost to reach the target score; empty with one run."""
     if len(group.runs) == 1:
         return []
     metric, reached = group.metric, reach(group)
@@ -206,8 +200,8 @@ def _tabulate_standings(group: Group, standings: Sequence[Standing]) -> list[lis
     return rows
 
 
-def _tabulate_duels(metric: Score, duels: Sequence[Duel]) -> list[list[Cell]]:
-    """Each two architectures: their difference over seeds, and over test examples."""
+def _tabulate_duels(metric: MetricSpec, duels: Sequence[PairDifference]) -> list[list[Cell]]:
+    """Each pair of architectures: their difference over seeds, and over test examples."""
     rows = []
     for duel in duels:
         if not math.isfinite(duel.difference):
@@ -229,7 +223,7 @@ def _tabulate_duels(metric: Score, duels: Sequence[Duel]) -> list[list[Cell]]:
 
 
 def _tabulate_runs(group: Group) -> list[list[Cell]]:
-    """Each run; what was varied has a column each."""
+    """Each run, with a column per varied setting."""
     best = group.metric.optimum_name
     has_best = any(group.optimum(run) is not None for run in group.runs)
     rows = []
@@ -246,33 +240,33 @@ def _tabulate_runs(group: Group) -> list[list[Cell]]:
                 *([Cell(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
                 Cell("Parameters", "number", amount(run.params)),
                 Cell("Non-embedding", "number", amount(run.non_embedding_params)),
-                Cell("Updates", "number", f"{run.updates:,}"),
+                Cell("Updates", "number", f"{run.steps:,}"),
                 Cell("Tokens", "number", amount(run.train_tokens)),
                 Cell("Operations", "number", amount(run.train_flops)),
                 Cell("Time", "number", duration(run.wall_time_s)),
-                Cell("Tokens/s", "number", amount(run.tokens_per_s)),
+                Cell("Tokens/s", "number", amount(run.tokens_per_second)),
                 Cell("Run", "path", run.directory),
             ]
         )
     return rows
 
 
-def _compare_samples(group: Group, runs: Mapping[str, Run]) -> list[dict[str, object]]:
-    """What the runs have recorded of the first test examples, and the examples that tell most, each with the answers of
-    all architectures side by side."""
-    shown: dict[tuple[str, ...], Example] = {}
+def _compare_samples(group: Group, runs: Mapping[str, RecordedRun]) -> list[dict[str, object]]:
+    """Recorded predictions for the first test examples, and the most informative examples, each with the outputs of all
+    architectures side by side."""
+    shown: dict[tuple[str, ...], ShownExample] = {}
     for name, run in runs.items():
         for sample in run.samples:
             text, reference = sample["input"], sample["reference"]
             picture, right = sample.get("image", ""), sample.get("reference_image", "")
             example = shown.setdefault(
-                (text, reference, picture, right), Example(text, reference, {}, picture, right, {})
+                (text, reference, picture, right), ShownExample(text, reference, {}, picture, right, {})
             )
             example.outputs[name] = sample["output"]
             if "output_image" in sample:
                 example.output_pictures[name] = sample["output_image"]
     first = [*shown.values()][:_MAX_SAMPLES]
-    criterion = group.runs[0].task_facts.ranked_by_title or group.metric.title
+    criterion = group.runs[0].task_info.ranked_by_title or group.metric.title
     return [
         {
             "title": title,
@@ -298,19 +292,21 @@ def _compare_samples(group: Group, runs: Mapping[str, Run]) -> list[dict[str, ob
     ]
 
 
-def _mark_differences(output: str | None, reference: str, group: Group) -> Answer | None:
-    """An output, marked where the task has one right answer: as right, or as wrong with the differing characters."""
+def _mark_differences(output: str | None, reference: str, group: Group) -> MarkedOutput | None:
+    """An output; if the task has one correct output, marked as right, or as wrong with the differing characters."""
     if output is None:
         return None
     whole = [(output, False)] if output else []
     if not group.metric.is_of_right_answers:  # many translations of a sentence are right
-        return Answer("", whole)
+        return MarkedOutput("", whole)
     if output == reference:
-        return Answer("right", whole)
-    if not group.runs[0].task_facts.writes_text:
-        return Answer("wrong", whole)
+        return MarkedOutput("right", whole)
+    if not group.runs[0].task_info.generates_text:
+        return MarkedOutput("wrong", whole)
     blocks = SequenceMatcher(None, reference, output, autojunk=False).get_opcodes()
-    return Answer("wrong", [(output[start:end], kind != "equal") for kind, _, _, start, end in blocks if start < end])
+    return MarkedOutput(
+        "wrong", [(output[start:end], kind != "equal") for kind, _, _, start, end in blocks if start < end]
+    )
 
 
 def describe_difference(difference: Difference) -> dict[str, object]:
@@ -328,8 +324,8 @@ def _shorten(field: str, value: object) -> str:
     return amount(value) if isinstance(value, int | float) else str(value)
 
 
-def describe_origin(run: Run) -> dict[str, str]:
-    """What it takes to make a run again."""
+def describe_origin(run: RecordedRun) -> dict[str, str]:
+    """How to reproduce a run."""
     commit = f"git checkout {run.git_commit}\n" if run.git_commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     hashes = f"data {run.data_sha256[:12]}, tokenizer {run.tokenizer_sha256[:12]}, weights {run.weights_sha256[:12]}"

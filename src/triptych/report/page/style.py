@@ -1,7 +1,7 @@
-"""How what is compared looks: the architectures, and the figures of plotly as plain data.
+"""Styles of the architectures and of plotly figures as plain data.
 
-A colour is a CSS variable; the page's script puts in its value. Plotly reads texts as HTML, so what a run has named is
-escaped by those who draw it.
+A colour is a CSS variable; the page's script inserts its value. Plotly interprets texts as HTML, so each function that
+draws a figure escapes the names that come from runs.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 Figure = dict[str, Any]
 Switch = dict[str, Figure]
-"""Figures of which one is shown, by the names of what chooses it; a single one needs no name."""
+"""Figures by the names of the buttons that select them; a single one needs no name."""
 
 
 class ArchitectureStyle(NamedTuple):
@@ -19,8 +19,8 @@ class ArchitectureStyle(NamedTuple):
     Attributes:
         word: its name in a sentence.
         symbol: of its points in charts.
-        terminal: its colour there.
-        meaning: what it is, in a few words.
+        terminal: its colour on the terminal.
+        meaning: a short description.
     """
 
     word: str
@@ -35,14 +35,14 @@ ARCHITECTURES = {
     ),
     "encoder_only": ArchitectureStyle("encoder-only", "square", "yellow", "every token sees every token"),
     "decoder_only": ArchitectureStyle("decoder-only", "diamond", "green", "a token sees what stands before it"),
-    "prefix_decoder": ArchitectureStyle(
-        "prefix decoder", "cross", "magenta", "a decoder by itself, whose prefix sees itself from both sides"
+    "prefix_lm": ArchitectureStyle(
+        "prefix LM", "cross", "magenta", "a decoder by itself, whose prefix sees itself from both sides"
     ),
 }
-"""By their names in a record, in the order of every table and chart."""
+"""By their names in a record, in the order of all tables and charts."""
 
 _AXIS = {"gridcolor": "var(--line)", "linecolor": "var(--line)", "showline": True, "zeroline": False}
-_AXIS |= {"showgrid": True, "exponentformat": "SI"}  # G, as our sentences have it, and not B
+_AXIS |= {"showgrid": True, "exponentformat": "SI"}  # G, as in our sentences, not B
 TEMPLATE: Figure = {
     "layout": {
         "title": {"x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 6, "l": 6}}
@@ -57,21 +57,21 @@ TEMPLATE: Figure = {
         "yaxis": _AXIS,
     }
 }
-"""What all figures have, as plotly's ``layout.template``; a page has it once."""
+"""Shared layout, as plotly's ``layout.template``; each page contains it once."""
 OPTIMUM: Figure = {"type": "line", "layer": "below", "line": {"color": "var(--optimum)", "width": 2, "dash": "dash"}}
-"""A line at the best reachable value, without its place."""
+"""A line at the best reachable value, without its position."""
 
 
 def make_layout(
     title: str, subtitle: str = "", *, height: int = 290, margin: tuple[int, int, int, int] = (58, 14, 44, 48)
 ) -> Figure:
-    """What differs from chart to chart.
+    """The layout of one chart.
 
     Args:
         title: of the chart, HTML.
-        subtitle: how it is to be read, HTML, below the title.
+        subtitle: how to read the chart, HTML, below the title.
         height: in pixels.
-        margin: likewise: left, right, top, bottom.
+        margin: in pixels: left, right, top, bottom.
     """
     titles = {"text": title} | ({"subtitle": {"text": subtitle}} if subtitle else {})
     return {"title": titles, "height": height, "margin": dict(zip("lrtb", margin, strict=True))}
@@ -81,26 +81,23 @@ def make_axis(title: str = "", standoff: int | None = 8) -> Figure:
     """An axis that makes room for its labels.
 
     Args:
-        title: of the axis, HTML.
-        standoff: between labels and title, in pixels; None: as plotly has it.
+        title: HTML.
+        standoff: between labels and title, in pixels; None: plotly's default.
     """
     titles = {"text": title, "standoff": standoff, "font": {"size": 13}}
     return {"automargin": True} | ({"title": titles} if title else {})
 
 
 def colour_of(architecture: str) -> str:
-    """The colour of an architecture."""
     return f"var(--{architecture})"
 
 
 def dots(x: Iterable[Any], y: Iterable[Any], colour: str, symbol: str = "circle", size: int = 8) -> Figure:
-    """A trace of points."""
     marker = {"color": colour, "symbol": symbol, "size": size}
     return {"type": "scatter", "mode": "markers", "x": round_all(x), "y": round_all(y), "marker": marker}
 
 
 def line(x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", width: float = 2) -> Figure:
-    """A trace that is a line."""
     look = {"color": colour, "width": width, "dash": dash}
     return {"type": "scatter", "mode": "lines", "x": round_all(x), "y": round_all(y), "line": look}
 
@@ -122,20 +119,16 @@ def band(x: Sequence[Any], low: Sequence[float], high: Sequence[float], colour: 
 
 
 def heatmap(rows: Iterable[Iterable[Any]], colour: str, digits: int = 3) -> Figure:
-    """A matrix, from the colour of the ground to another one.
-
-    Args:
-        digits: of its values, behind the point.
-    """
+    """A matrix, from the background colour to another one; ``digits`` are decimals of its values."""
     z = [[round(float(value), digits) for value in row] for row in rows]
     return {"type": "heatmap", "z": z, "colorscale": [[0, "var(--card)"], [1, colour]], "showscale": False}
 
 
 def round_all(values: Iterable[Any]) -> list[Any]:
-    """Numbers with the digits that a picture shows; those that are not finite are gaps, and texts stay."""
+    """Numbers rounded for charts; non-finite ones become gaps, texts stay."""
     return [x if isinstance(x, str) else round_digits(x) if math.isfinite(x) else None for x in values]
 
 
 def round_digits(value: float) -> float:
-    """A number with the five digits that a picture shows."""
+    """A number rounded to five significant digits."""
     return float(f"{value:.5g}")

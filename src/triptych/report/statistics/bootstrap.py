@@ -1,4 +1,4 @@
-"""How far a difference depends on which examples stand in the test set: the paired bootstrap (Koehn 2004)."""
+"""How much a difference depends on the examples in the test set: the paired bootstrap (Koehn 2004)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from triptych.report.read_records import Run
+from triptych.report.read_records import RecordedRun
 from triptych.tasks.corpus_score import make_bleu
-from triptych.tasks.scores import Score
+from triptych.tasks.metric_specs import MetricSpec
 
 NUM_RESAMPLES = 1000
 SEED = 12345
@@ -16,14 +16,14 @@ SEED = 12345
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The difference of two means of a metric over runs, and what it is on other draws of the same test set.
+    """The difference of two means of a metric over runs, and its bootstrap interval over test examples.
 
     Attributes:
-        difference: the first less the second, on the test set itself.
-        low: the 2.5th percentile of the differences on the draws.
+        difference: the first minus the second, on the test set itself.
+        low: the 2.5th percentile over the draws.
         high: the 97.5th.
-        p: how often a difference as large would come up if there were none: the share of the draws whose difference is
-            as far from their mean as the one on the test set is from 0.
+        p: two-sided p-value of no difference: the share of draws whose difference is as far from their mean as the one
+            on the test set is from 0.
     """
 
     difference: float
@@ -34,10 +34,10 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the answers to each example add to a metric.
+    """The contribution of each example's prediction to a metric.
 
     Attributes:
-        terms: a row for each example.
+        terms: a row per example.
         value: the metric, from the sum of rows.
     """
 
@@ -45,36 +45,36 @@ class Terms:
     value: Callable[[Float[np.ndarray, " terms"]], float]
 
 
-def terms_of(metric: Score, run: Run) -> Terms | None:
-    """What each example adds to the metric; None: the run has no answers, or the metric is no function of sums."""
-    if not run.answers:
+def terms_of(metric: MetricSpec, run: RecordedRun) -> Terms | None:
+    """Each example's contribution; None if the run has no predictions, or the metric is not a function of sums."""
+    if not run.predictions:
         return None
     if metric.name == "bleu":
         if "task.bleu_tokenizer" not in run.settings:
             return None
         try:
             score = make_bleu(str(run.settings["task.bleu_tokenizer"]))
-        except ValueError:  # was there where it was trained
+        except ValueError:  # was present when the model was trained
             return None
-        pairs = [(str(answer["output"]), str(answer["reference"])) for answer in run.answers]
+        pairs = [(str(answer["output"]), str(answer["reference"])) for answer in run.predictions]
         outputs, references = ([pair[side] for pair in pairs] for side in (0, 1))
         rows = score._extract_corpus_statistics(outputs, [references])
         return Terms(np.array(rows, float), lambda sums: float(score._compute_score_from_stats(list(sums)).score))
     try:
         columns = _ratio(metric, run)
-    except KeyError:  # answers of a version that did not keep these numbers
+    except KeyError:  # predictions of a version that did not record these numbers
         return None
     return None if columns is None else Terms(np.array(columns, float), _quotient)
 
 
 def _quotient(sums: Float[np.ndarray, "2"]) -> float:
-    """0 of 0 is 0, as F1 is of a text without entities."""
+    """0 / 0 is 0, such as F1 of a text without entities."""
     return float(sums[0] / sums[1]) if sums[1] else 0.0
 
 
-def _ratio(metric: Score, run: Run) -> list[tuple[float, float]] | None:
-    """Of each example the two numbers, the quotient of whose sums is the metric."""
-    own = next(score for score in run.task_facts.scores if score.name == metric.name)
+def _ratio(metric: MetricSpec, run: RecordedRun) -> list[tuple[float, float]] | None:
+    """Two numbers per example; the metric is the quotient of their sums."""
+    own = next(score for score in run.task_info.comparison_metrics if score.name == metric.name)
     if not own.numerator:
         return None
 
@@ -85,12 +85,12 @@ def _ratio(metric: Score, run: Run) -> list[tuple[float, float]] | None:
 
     return [
         (weighted(answer, own.numerator), weighted(answer, own.denominator) if own.denominator else 1.0)
-        for answer in run.answers
+        for answer in run.predictions
     ]
 
 
-def scored_by(metric: Score, run: Run) -> float | None:
-    """The denominator of a metric, over the whole test; None: the run has no answers that say it."""
+def scored_by(metric: MetricSpec, run: RecordedRun) -> float | None:
+    """The denominator of a metric, over the whole test; None if the run's predictions do not contain it."""
     try:
         columns = _ratio(metric, run)
     except KeyError:
@@ -98,31 +98,22 @@ def scored_by(metric: Score, run: Run) -> float | None:
     return sum(denominator for _, denominator in columns) if columns else None
 
 
-def are_paired(runs: Sequence[Run]) -> bool:
-    """Whether the answers of all runs are to the same examples, in the same order."""
+def are_paired(runs: Sequence[RecordedRun]) -> bool:
+    """Whether all runs have predictions for the same examples in the same order."""
     keys = ("index", "input", "reference", "continuation_bytes")
-    asked = [[[answer.get(key) for key in keys] for answer in run.answers] for run in runs]
+    asked = [[[answer.get(key) for key in keys] for answer in run.predictions] for run in runs]
     return bool(asked[0]) and all(of_one == asked[0] for of_one in asked)
 
 
-def draws(num_examples: int) -> list[Int[np.ndarray, " examples"]]:
-    """How often each example is in each draw, with replacement, of as many examples; the same for everyone.
-
-    Args:
-        num_examples: of the test set.
-    """
+def resamples(num_examples: int) -> list[Int[np.ndarray, " examples"]]:
+    """How often each example occurs in each draw with replacement; the same draws for all runs."""
     random = np.random.default_rng(SEED)
     even = np.full(num_examples, 1 / num_examples)
     return [random.multinomial(num_examples, even) for _ in range(NUM_RESAMPLES)]
 
 
 def paired_bootstrap(first: Sequence[Terms], second: Sequence[Terms]) -> Paired:
-    """The difference of the mean values of two groups of runs on the same examples.
-
-    Args:
-        first: the runs of one, a seed each.
-        second: the runs of the other.
-    """
+    """The difference of the mean values of two groups of runs on the same examples, with one run per seed in each."""
 
     def difference(counts: Float[np.ndarray, " examples"]) -> float:
         means = [float(np.mean([t.value(counts @ t.terms) for t in of_one])) for of_one in (first, second)]
@@ -130,7 +121,7 @@ def paired_bootstrap(first: Sequence[Terms], second: Sequence[Terms]) -> Paired:
 
     num_examples = len(first[0].terms)
     observed = difference(np.ones(num_examples))
-    drawn = np.array([difference(counts.astype(float)) for counts in draws(num_examples)])
+    drawn = np.array([difference(counts.astype(float)) for counts in resamples(num_examples)])
     low, high = np.percentile(drawn, [2.5, 97.5])
     as_far = np.abs(drawn - drawn.mean()) >= abs(observed)
     return Paired(observed, float(low), float(high), float((as_far.sum() + 1) / (NUM_RESAMPLES + 1)))

@@ -1,29 +1,25 @@
-"""What makes a comparison say less than it seems to: answers without learning, and learning that was not over."""
+"""Reasons for caution: scores at the level of a constant prediction, and runs that were still improving."""
 
 import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from triptych.report.read_records import Run
+from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.metrics import validation_key
-from triptych.report.statistics.verdicts import Contender, Group
+from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 LATE = 0.1
-"""The share of what was gained in all, that is still much if it comes in the last quarter of the validations."""
+"""Share of the total improvement that counts as large in the last quarter of the validations."""
 
 
 def find_caveats(group: Group) -> list[str]:
-    """A sentence for each, as a page shows it.
-
-    Args:
-        group: of one task.
-    """
+    """The caveats of a group, one sentence each, as shown on the page."""
     late = [contender for contender in group.contenders if is_still_learning(group, contender.runs)]
     return [*_without_learning(group), *([_unfinished(late)] if late else [])]
 
 
 def _without_learning(group: Group) -> list[str]:
-    """What is right if the answer is always the commonest class, of the test set that the runs share."""
+    """Compares scores with always predicting the most frequent class of the shared test set."""
     matrices = [run.confusion_matrix for run in group.runs if run.confusion_matrix]
     if group.metric.name != "accuracy" or not matrices:
         return []
@@ -41,17 +37,16 @@ def _without_learning(group: Group) -> list[str]:
     return [f"Always answering “{label}” is right in {group.metric.show(share)}{worse}."]
 
 
-def is_still_learning(group: Group, runs: Sequence[Run]) -> bool:
-    """Whether ``LATE`` or more of what runs gained in validation, on average, came in the last quarter.
+def is_still_learning(group: Group, runs: Sequence[RecordedRun]) -> bool:
+    """Whether on average at least ``LATE`` of the runs' improvement in validation came in the last quarter.
 
     Args:
-        group: what the runs belong to.
         runs: of one configuration.
     """
     shares = []
     for run in runs:
         key, best = validation_key(group.metric, run), max if group.metric.higher_is_better else min
-        if key not in run.curves:  # a metric of texts that only the test writes
+        if key not in run.curves:  # a metric of generated texts, computed only in the test
             key, best = "val/loss", min
         values = [value for value in run.curves[key].values if math.isfinite(value)] if key in run.curves else []
         if len(values) < 4:
@@ -61,7 +56,7 @@ def is_still_learning(group: Group, runs: Sequence[Run]) -> bool:
     return fmean(shares) >= LATE
 
 
-def _unfinished(late: Sequence[Contender]) -> str:
+def _unfinished(late: Sequence[ComparedConfig]) -> str:
     names = [contender.name for contender in late]
     which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return (

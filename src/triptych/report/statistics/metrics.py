@@ -1,31 +1,29 @@
-"""Which score the runs of a task are compared by."""
+"""Selects the metric that compares the runs of a task."""
 
 from collections.abc import Sequence
 
-from triptych.report.read_records import Run
-from triptych.tasks.scores import Score
+from triptych.report.read_records import RecordedRun
+from triptych.tasks.metric_specs import MetricSpec
 
 
-def metric_key(score: Score, run: Run) -> str:
-    """The key that holds the score in this run: the full model's ``test/bits_per_byte`` is its continuation's."""
-    return next((own.key for own in run.task_facts.scores if own.name == score.name), score.key)
+def metric_key(score: MetricSpec, run: RecordedRun) -> str:
+    """The key of the metric in this run: for the full model, ``test/bits_per_byte`` is that of the continuation."""
+    return next((own.key for own in run.task_info.comparison_metrics if own.name == score.name), score.key)
 
 
-def validation_key(score: Score, run: Run) -> str:
-    """The key that holds the same on the validation set, in metrics and curves."""
+def validation_key(score: MetricSpec, run: RecordedRun) -> str:
+    """The key of the same metric on the validation set, in metrics and curves."""
     return metric_key(score, run).replace("test/", "val/", 1)
 
 
-def primary_metric(runs: Sequence[Run]) -> Score:
-    """Choose the score that all runs of one task are compared by: the first that all of them have.
-
-    Args:
-        runs: the runs of one task on the same data.
-    """
-    names = [{score.name for score in run.task_facts.scores} for run in runs]
-    common = [score for run in runs for score in run.task_facts.scores if all(score.name in own for own in names)]
+def primary_metric(runs: Sequence[RecordedRun]) -> MetricSpec:
+    """The first of the task's comparison metrics that all runs have. The runs are of one task on the same data."""
+    names = [{score.name for score in run.task_info.comparison_metrics} for run in runs]
+    common = [
+        score for run in runs for score in run.task_info.comparison_metrics if all(score.name in own for own in names)
+    ]
     if not common:
-        raise ValueError(f"{runs[-1].directory}/summary.json: its task_facts have no score of {runs[0].directory}")
+        raise ValueError(f"{runs[-1].directory}/summary.json: its task_info have no score of {runs[0].directory}")
     named = [score for score in common if score.name == common[0].name]
     score = next((score for score in named if score.key == f"test/{score.name}"), named[0])
     for run in runs:

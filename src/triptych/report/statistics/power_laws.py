@@ -2,12 +2,11 @@
 
     L(x_1, ..., x_K) = E + sum over k of A_k x_k^-alpha_k
 
-With parameters N and training tokens D it is L = E + A N^-alpha + B D^-beta (Hoffmann et al. 2022, approach 3); with
-one of N, D and the operations C alone, a curve. E, the irreducible loss, is fitted or known.
+With parameters N and training tokens D it is L = E + A N^-alpha + B D^-beta (Hoffmann et al. 2022, approach 3). With N,
+D or the training FLOPs C alone it is a curve. E, the irreducible loss, is fitted or known.
 
-As there, the logarithms of both sides are compared, and their differences r count by Huber's function of a width delta:
-r^2 / 2 where |r| <= delta, beyond it delta (|r| - delta / 2). The sum of these is minimised; from a grid of starts,
-since there are local minima.
+The fit minimises Huber's function of the residuals r of log L, with a width delta: r^2 / 2 where |r| <= delta, beyond
+it delta (|r| - delta / 2). It starts from a grid, since there are local minima.
 """
 
 from collections.abc import Sequence
@@ -20,20 +19,19 @@ from jaxtyping import Float
 Vector = Float[np.ndarray, " points"]
 Variables = Float[np.ndarray, "points variables"]
 Parameters = Float[np.ndarray, "fits parameters"]
-"""Of each fit log A_1, ..., log A_K, alpha_1, ..., alpha_K and, where E is fitted, log E."""
+"""Per fit: log A_1, ..., log A_K, alpha_1, ..., alpha_K and, if E is fitted, log E."""
 
 EFFICIENT = 1.345
-"""Standard deviations of the noise: with this width, Huber's function has 95 % of the efficiency of least squares where
-the noise is normal (Huber 1981)."""
+"""Standard deviations of the noise: at this width, Huber's function has 95 % of the efficiency of least squares under
+normal noise (Huber 1981)."""
 EXPONENTS, SHARES, SHARES_OF_E = (0.1, 0.4, 1.0), (0.2, 0.5, 0.8), (0.3, 0.6, 0.9)
-"""Where fits start: exponents; shares of the first term in what can be reduced of the loss; shares of E in the lowest
-loss."""
+"""Starting points: exponents; shares of the first term in the reducible loss; shares of E in the lowest loss."""
 NUM_DRAWS = 1000
 MOST_STEPS = 300
 RESCALINGS = 4
-"""How often the width follows the residuals, which have less of what went wrong each time."""
+"""How often the width is estimated again from the residuals, which contain fewer outlier effects each time."""
 NARROWER = 0.25
-"""So much narrower Huber's function becomes from one fit to the next, until it has the width that was asked for."""
+"""Factor by which Huber's function narrows from fit to fit, until it has the requested width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class PowerLaw:
         is_known: whether E was given, not fitted.
         delta: the width of Huber's function.
         r_squared: of the logarithm of the loss, 1 - sum of r^2 / sum of (log L - mean log L)^2.
-        residuals: log of the loss minus log of the law, of each run.
+        residuals: log of the loss minus log of the law, per run.
         draws: the parameters on bootstrap draws, in the order of ``Parameters``.
     """
 
@@ -69,13 +67,13 @@ class PowerLaw:
         return self.draws[:, count : 2 * count]
 
     def predict(self, x: Variables) -> Vector:
-        """The loss of the law."""
+        """The predicted loss."""
         terms: Variables = np.array(self.coefficients) * x ** -np.array(self.exponents)
         loss: Vector = self.irreducible + terms.sum(-1)
         return loss
 
     def predict_draws(self, x: Variables) -> Float[np.ndarray, "draws points"]:
-        """The loss of the law on each draw."""
+        """The predicted loss on each draw."""
         logarithms, _ = _logarithms(np.log(x), self.draws, self.irreducible if self.is_known else None)
         loss: Float[np.ndarray, "draws points"] = np.exp(logarithms)
         return loss
@@ -91,18 +89,18 @@ def fit_power_law(
     num_draws: int = NUM_DRAWS,
     seed: int = 0,
 ) -> PowerLaw:
-    """Fits a law, and fits it again to draws of the residual bootstrap: the fitted losses, with residuals of the fit
-    that are drawn with replacement. Of n runs and p parameters each draw's residuals are wider by sqrt(n / chi^2),
-    where chi^2 has n - p degrees of freedom: the width of the noise is itself an estimate.
+    """Fits a law, and fits it again to draws of the residual bootstrap: the fitted losses, plus residuals drawn with
+    replacement. With n runs and p parameters, each draw's residuals are scaled by sqrt(n / chi^2), where chi^2 has n -
+    p degrees of freedom, because the noise width is itself an estimate.
 
     Args:
         names: of the variables.
         x: of each run.
         loss: of each run, above 0.
-        irreducible: E, where it is known.
-        delta: the width of Huber's function; None: 1.345 standard deviations of the residuals, by their median
-            absolute deviation.
-        seed: of the draws; those of fits that are compared must not be the same.
+        irreducible: E, if known.
+        delta: the width of Huber's function; None: 1.345 standard deviations of the residuals, by their median absolute
+            deviation.
+        seed: of the draws; must differ between fits that are compared.
     """
     count = len(names)
     freedom = len(loss) - 2 * count - (irreducible is None)
@@ -115,7 +113,7 @@ def fit_power_law(
         if np.allclose(values, values[0], rtol=1e-3):
             raise ValueError(f"all runs have {values[0]:,.4g} {name}: expected several values, a factor of 2 apart")
     target, middle = np.log(loss), np.log(x).mean(0)
-    logs = np.log(x) - middle  # of centred variables, a term does not depend much on its exponent
+    logs = np.log(x) - middle  # with centred variables, a term depends little on its exponent
     starts = _starts(count, loss, irreducible)
     targets = np.tile(target, (len(starts), 1))
     found, sums = _minimize(logs, targets, starts, irreducible, [np.inf])
@@ -153,7 +151,7 @@ def fit_power_law(
 
 
 def _starts(num_variables: int, loss: Vector, irreducible: float | None) -> Parameters:
-    """A grid, of centred variables."""
+    """A grid of starting points for centred variables."""
     lowest, middle = float(loss.min()), float(np.median(loss))
     floors = [irreducible] if irreducible is not None else [share * lowest for share in SHARES_OF_E]
     starts = []
@@ -190,15 +188,15 @@ def _minimize(
     widths: Sequence[float],
     tolerance: float = 1e-9,
 ) -> tuple[Parameters, Float[np.ndarray, " fits"]]:
-    """Many fits at once, each to targets of its own, by damped Newton steps.
+    """Runs many fits at once, each with separate targets, by damped Newton steps.
 
-    With the derivatives J of the law, weights w = 1 where |r| <= delta and else 0 give the second derivatives of the
-    sum, J' w J; weights v = min(1, delta / |r|) those of a parabola that touches Huber's function at r and is nowhere
-    below it, whose minimum is a step down. A step takes w + lambda v: lambda falls where steps succeed, towards
-    Newton's, and rises where they do not.
+    With J the derivatives of the law, the weights w (1 where |r| <= delta, else 0) give the second derivatives of the
+    sum, J' w J. The weights v = min(1, delta / |r|) give those of a parabola that touches Huber's function at r and is
+    nowhere below it, so a step to its minimum decreases the sum. A step uses w + lambda v: lambda falls after
+    successful steps, towards Newton's method, and rises after failed ones.
 
     Args:
-        widths: of Huber's function, one after the other.
+        widths: of Huber's function, used in turn.
         tolerance: of the parameters.
 
     Returns:
@@ -235,7 +233,7 @@ def _minimize(
 def _solve(
     matrices: Float[np.ndarray, "fits parameters parameters"], vectors: Parameters
 ) -> Float[np.ndarray, "fits parameters"]:
-    """The solution of each system; a step of 0 where a term has vanished and leaves it without one."""
+    """The solution of each system; a step of 0 if a vanished term makes it singular."""
     is_sound = np.isfinite(matrices).all((1, 2)) & (np.einsum("bpp->bp", matrices) > 1e-250).all(1)
     matrices = np.where(is_sound[:, None, None], matrices, np.eye(matrices.shape[1]))
     return np.linalg.solve(matrices, np.where(is_sound[:, None], vectors, 0.0)[..., None])[..., 0]

@@ -1,38 +1,35 @@
-"""What it costs to reach a score in validation."""
+"""The cost of reaching a validation score."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from triptych.report.read_records import Run
+from triptych.report.labels import COSTS
+from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.metrics import validation_key
 from triptych.report.statistics.verdicts import Group
-from triptych.report.wording import COSTS
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What each configuration has spent until it reached a score that all of them reach.
+class CostToTarget:
+    """The cost at which each configuration reached a score that all of them reach.
 
     Attributes:
         target: the score.
-        costs: by the name of a configuration, of each clock the mean over its seeds; without operations, where these
-            are not counted alike.
+        costs: by configuration name, the mean over seeds on each clock; without FLOPs if the runs do not count them
+            alike.
     """
 
     target: float
     costs: Mapping[str, Mapping[str, float]]
 
 
-def cost_to_reach(group: Group, run: Run, target: float, clock: str) -> float | None:
-    """What a run had spent at the first validation that was as good as the target.
+def cost_to_reach(group: Group, run: RecordedRun, target: float, clock: str) -> float | None:
+    """The cost of a run at its first validation that was as good as the target; None if it never was.
 
     Args:
         clock: one of ``COSTS``.
-
-    Returns:
-        None: it never was.
 
     Raises:
         KeyError: the run has no such curve.
@@ -41,20 +38,16 @@ def cost_to_reach(group: Group, run: Run, target: float, clock: str) -> float | 
     sign = 1 if group.metric.higher_is_better else -1
     reached = (step for step, value in zip(curve.steps, curve.values, strict=True) if sign * (value - target) >= 0)
     step = next(reached, None)
-    if step is None or clock == "updates":
+    if step is None or clock == "steps":
         return None if step is None else step + 1
     return dict(zip(run.curves[clock].steps, run.curves[clock].values, strict=True))[step]
 
 
-def reach(group: Group) -> Reach | None:
-    """How soon each configuration was as good as the one that got least far; None where a run was not validated by the
-    metric, or kept no costs.
-
-    Args:
-        group: of several configurations.
-    """
+def reach(group: Group) -> CostToTarget | None:
+    """The cost at which each configuration of a group was as good as the worst one's best score. None if a run was not
+    validated by the metric, or recorded no costs."""
     keys = [(run, validation_key(group.metric, run)) for run in group.runs]
-    if not all(key in run.curves and {"train_flops", "time_s"} <= {*run.curves} for run, key in keys):
+    if not all(key in run.curves and {"train_flops", "elapsed_s"} <= {*run.curves} for run, key in keys):
         return None
     finite = [[value for value in run.curves[key].values if math.isfinite(value)] for run, key in keys]
     if not all(finite):
@@ -69,4 +62,4 @@ def reach(group: Group) -> Reach | None:
         }
         for contender in group.contenders
     }
-    return Reach(target, costs)
+    return CostToTarget(target, costs)

@@ -1,4 +1,4 @@
-"""How the loss of each architecture scales with parameters, data and operations, and whether the exponents differ."""
+"""How the loss of each architecture scales with parameters, data and FLOPs, and whether the exponents differ."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ EXPONENTS = {
     "operations": "of operations",
     "size": "of the best size",
 }
-"""Of the law in parameters and tokens, and what follows from it of the operations C, in proportion to N D: the best
-loss falls as C^-(alpha beta / (alpha + beta)), and the size that has it grows as C^(beta / (alpha + beta))."""
+"""Exponents of the law in parameters and tokens, and those that follow for the FLOPs C, in proportion to N D. The best
+loss falls as C^-(alpha beta / (alpha + beta)); the best size grows as C^(beta / (alpha + beta))."""
 SAME_BUDGET = 1.05
-"""Operations whose ratio is not more are one budget."""
+"""Runs whose FLOPs differ by at most this ratio have one budget."""
 PERCENTILES = (50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE))
 
 
@@ -37,9 +37,9 @@ class Point:
         name: of its run.
         architecture: as in a summary, or another name.
         seed: of its training.
-        parameters: all that are trained.
+        parameters: trainable parameters.
         tokens: that the network has read in training.
-        operations: of the whole training.
+        operations: training FLOPs.
         loss: on the test set.
     """
 
@@ -69,19 +69,19 @@ class Exponent:
 
 @dataclass(frozen=True, slots=True)
 class IsoFlop:
-    """The loss of models that took the same operations, as a parabola of the logarithm of their size (Hoffmann et al.
-    2022, approach 2): loss = c_0 + c_1 log N + c_2 (log N)^2.
+    """The loss of models with equal training FLOPs, as a parabola in the logarithm of their size (Hoffmann et al. 2022,
+    approach 2): loss = c_0 + c_1 log N + c_2 (log N)^2.
 
     Attributes:
-        operations: the mean.
+        operations: mean training FLOPs.
         points: the models.
         coefficients: c_0, c_1, c_2.
-        best: N at the minimum; NaN where the parabola opens downwards.
+        best: N at the minimum; NaN if the parabola opens downwards.
         lowest: the loss there.
-        low: the lower end of the 95 % interval of the minimum, by Fieller's theorem (1954), the noise of all budgets
-            being the same; NaN: the runs do not bound it.
+        low: the lower end of the 95 % interval of the minimum, by Fieller's theorem (1954), with the same noise for all
+            budgets; NaN if the runs do not bound it.
         high: its upper end.
-        is_inside: whether the minimum lies between the smallest and the largest size that were tried.
+        is_inside: whether the minimum lies between the smallest and the largest size tried.
     """
 
     operations: float
@@ -104,9 +104,9 @@ class Ladder:
         law: in parameters and tokens.
         exponents: of ``EXPONENTS``.
         draws: of the same, on the bootstrap draws of the law.
-        frontiers: by variable, the points than which none has as low a loss for less of it (means over seeds).
-        alone: the law of each variable by itself, through its frontier; none where that has too few points.
-        iso_flops: by rising operations.
+        frontiers: by variable, the points (means over seeds) on the Pareto front of that variable and the loss.
+        alone: the law of each variable alone, through its frontier; empty if that has too few points.
+        iso_flops: by rising FLOPs.
     """
 
     architecture: str
@@ -121,17 +121,16 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """The difference of an exponent of two architectures.
+    """The difference of an exponent between two architectures.
 
     Attributes:
         exponent: a key of ``EXPONENTS``.
-        first: its architecture.
-        second: likewise.
+        first: one architecture.
+        second: the other.
         difference: first minus second.
-        p: how probable so large a difference is if there is none: twice the share of the draws of the difference on the
-            other side of 0.
-        p_holm: the same by Holm (1979), for all differences that were looked at.
-        differ: whether the latter is below 5 %.
+        p: two-sided p-value of no difference: twice the share of draws of the difference on the other side of 0.
+        p_holm: the same with Holm's correction (1979) for all differences.
+        differ: whether ``p_holm`` is below 5 %.
     """
 
     exponent: str
@@ -147,9 +146,9 @@ def fit_ladder(points: Sequence[Point], irreducible: float | None, delta: float 
     """All fits of one architecture.
 
     Args:
-        irreducible: the loss that no model can go below, where it is known.
-        delta: as of ``fit_power_law``.
-        seed: of the draws, another one for each architecture.
+        irreducible: the known lower bound of the loss.
+        delta: as in ``fit_power_law``.
+        seed: of the draws; must differ between architectures.
     """
     architecture = points[0].architecture
     fit = partial(fit_power_law, irreducible=irreducible, delta=delta, seed=seed)
@@ -165,37 +164,35 @@ def fit_ladder(points: Sequence[Point], irreducible: float | None, delta: float 
     }
     draws = derive_exponents(*law.exponent_draws.T)
     values = derive_exponents(*np.array(law.exponents)[:, None])
-    exponents = {name: Exponent(float(values[name][0]), *interval(draws[name])) for name in EXPONENTS}
+    exponents = {name: Exponent(float(values[name][0]), *percentile_interval(draws[name])) for name in EXPONENTS}
     return Ladder(architecture, tuple(points), law, exponents, draws, frontiers, alone, fit_iso_flops(points))
 
 
 def tabulate(points: Sequence[Point], *names: str) -> Float[np.ndarray, "points variables"]:
-    """Some variables of each point."""
+    """The named variables of each point."""
     return np.array([[getattr(point, name) for name in names] for point in points], float)
 
 
 def losses(points: Sequence[Point]) -> Float[np.ndarray, " points"]:
-    """The loss of each point."""
     return np.array([point.loss for point in points])
 
 
 def derive_exponents(
     alpha: Float[np.ndarray, " draws"], beta: Float[np.ndarray, " draws"]
 ) -> dict[str, Float[np.ndarray, " draws"]]:
-    """All of ``EXPONENTS`` by the two of the law."""
+    """All of ``EXPONENTS``, from the two of the law."""
     whole = alpha + beta
     return {"parameters": alpha, "tokens": beta, "operations": alpha * beta / whole, "size": beta / whole}
 
 
-def interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
-    """The ends of the 95 % interval by percentiles."""
+def percentile_interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+    """The ends of the 95 % percentile interval."""
     low, high = np.percentile(draws, PERCENTILES)
     return float(low), float(high)
 
 
 def find_frontier(points: Sequence[Point], variable: str) -> tuple[Point, ...]:
-    """The models than which no other has as low a loss for as little. Seeds of one size and budget are one model, by
-    their means."""
+    """The Pareto front of a variable and the loss. Seeds of one size and budget count as one model, by their means."""
     means = [
         Point(
             models[0].name,
@@ -215,7 +212,7 @@ def find_frontier(points: Sequence[Point], variable: str) -> tuple[Point, ...]:
 
 
 def group_budgets(points: Sequence[Point]) -> list[list[Point]]:
-    """Points of the same operations, by rising operations."""
+    """Groups points of the same FLOPs, by rising FLOPs."""
     groups: list[list[Point]] = []
     for point in sorted(points, key=lambda point: (point.operations, point.parameters)):
         if groups and point.operations <= SAME_BUDGET * groups[-1][0].operations:
@@ -226,8 +223,7 @@ def group_budgets(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def fit_iso_flops(points: Sequence[Point]) -> tuple[IsoFlop, ...]:
-    """A parabola for each budget that three sizes have spent, if there are more such runs than their parabolas have
-    coefficients."""
+    """A parabola for each budget with three sizes, if there are more such runs than coefficients of their parabolas."""
     budgets = [budget for budget in group_budgets(points) if len({point.parameters for point in budget}) > 2]
     freedom = sum(len(budget) - 3 for budget in budgets)
     if freedom < 1:
@@ -262,14 +258,14 @@ def fit_iso_flops(points: Sequence[Point]) -> tuple[IsoFlop, ...]:
 
 
 def fieller(c1: float, c2: float, covariance: Float[np.ndarray, "2 2"]) -> tuple[float, float]:
-    """The interval of z = -c1 / (2 c2), where the slope c1 + 2 c2 z is not distinguishable from 0:
-    (c1 + 2 c2 z)^2 <= v_11 + 4 z v_12 + 4 z^2 v_22.
+    """The interval of z = -c1 / (2 c2), where the slope c1 + 2 c2 z does not differ significantly from 0: (c1 + 2 c2
+    z)^2 <= v_11 + 4 z v_12 + 4 z^2 v_22.
 
     Args:
         covariance: of c1 and c2, times the square of Student's t.
 
     Returns:
-        its ends; NaN where the curvature c2 is not distinguishable from 0, or not above it.
+        its ends; NaN if the curvature c2 is not significantly above 0.
     """
     square = 4 * (c2**2 - covariance[1, 1])
     if c2 <= 0 or square <= 0:
@@ -280,7 +276,7 @@ def fieller(c1: float, c2: float, covariance: Float[np.ndarray, "2 2"]) -> tuple
 
 
 def contrast(ladders: Sequence[Ladder]) -> list[Contrast]:
-    """The differences of the exponents of each two architectures."""
+    """The differences of the exponents between each pair of architectures."""
     found = []
     for first, second in combinations(ladders, 2):
         for name in EXPONENTS:
@@ -288,6 +284,8 @@ def contrast(ladders: Sequence[Ladder]) -> list[Contrast]:
             value = first.exponents[name].value - second.exponents[name].value
             beyond = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
             p = min(2 * (beyond + 1) / (len(draws) + 1), 1.0)
-            found.append((name, first.architecture, second.architecture, Exponent(value, *interval(draws)), p))
+            found.append(
+                (name, first.architecture, second.architecture, Exponent(value, *percentile_interval(draws)), p)
+            )
     adjusted = adjust_by_holm([p for *_, p in found])
     return [Contrast(*row, p_holm, p_holm < 1 - CONFIDENCE) for row, p_holm in zip(found, adjusted, strict=True)]

@@ -1,4 +1,4 @@
-"""Whether a difference over seeds is more than chance: Welch's t, equivalence, and Holm's correction."""
+"""Significance of differences over seeds: Welch's t, equivalence, and Holm's correction."""
 
 import math
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]  # scip
 
 CONFIDENCE = 0.95
 POWER = 0.8
-"""How probable it should be that a difference is seen, where it is as large as it looks."""
+"""Desired probability of detecting a difference as large as observed."""
 MOST_SEEDS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """The difference of two means by Welch's t, variances not assumed equal.
+    """The difference of two means by Welch's t, without assuming equal variances.
 
     Attributes:
-        difference: of the means, first less second.
+        difference: of the means, first minus second.
         error: the standard error of the difference.
-        freedom: degrees of freedom (Welch and Satterthwaite); infinite where neither side has any spread.
+        freedom: degrees of freedom (Welch and Satterthwaite); infinite if both variances are 0.
     """
 
     difference: float
@@ -29,10 +29,10 @@ class Welch:
 
     @classmethod
     def of(cls, first: Sequence[float], second: Sequence[float], *grains: float) -> "Welch":
-        """From one value a seed, two at least on each side.
+        """From one value per seed, at least two per side.
 
         Args:
-            grains: of each side the steps that its values are counted in: rounding adds grain² / 12 to their variance.
+            grains: of each side, the resolution of its values: rounding adds grain² / 12 to their variance.
         """
         sides = zip((first, second), grains or (0.0, 0.0), strict=True)
         a, b = ((variance(values) + grain**2 / 12) / len(values) for values, grain in sides)
@@ -41,7 +41,7 @@ class Welch:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval; NaN where neither side has any spread."""
+        """The 95 % confidence interval; NaN if both variances are 0."""
         if not self.error:
             return math.nan, math.nan
         half = self.error * _quantile(self.freedom, (1 + CONFIDENCE) / 2)
@@ -49,24 +49,25 @@ class Welch:
 
     @property
     def p(self) -> float:
-        """Two-sided, of no difference; 1 where neither side has any spread, for there is no test of that."""
+        """The two-sided p-value of no difference; 1 if both variances are 0, since no test applies."""
         return 2 * self._tail(abs(self.difference))
 
     def p_within(self, margin: float) -> float:
-        """Of a difference of the margin or more, by two one-sided tests (Schuirmann 1987): small where it is less."""
+        """The p-value of a difference of at least ``margin``, by two one-sided tests (Schuirmann 1987); small if it is
+        less."""
         return self._tail(margin - abs(self.difference))
 
     def p_beyond(self, margin: float) -> float:
-        """Of a difference of the margin or less: small where it is more."""
+        """The p-value of a difference of at most ``margin``; small if it is more."""
         return self._tail(abs(self.difference) - margin)
 
     def _tail(self, distance: float) -> float:
-        """That a t of so many standard errors or more comes up."""
+        """The probability that t exceeds ``distance`` / ``error``."""
         return float(stdtr(self.freedom, -distance / self.error)) if self.error else 0.5
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests: the k-th smallest of m times m - k + 1, not below the smaller ones (Holm 1979)."""
+    """Adjusted p-values: the k-th smallest of m times m - k + 1, not below the smaller ones (Holm 1979)."""
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         highest = max(highest, min((len(p_values) - rank) * p_values[i], 1.0))
@@ -75,24 +76,23 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def pool_deviations(first: Sequence[float], second: Sequence[float]) -> float:
-    """The standard deviation over seeds, by the mean of both variances."""
+    """The standard deviation over seeds, from the mean of both variances."""
     return math.sqrt((variance(first) + variance(second)) / 2)
 
 
 def seeds_to_decide(
     distance: float, deviation: float, alpha: float = 1 - CONFIDENCE, power: float = POWER
 ) -> int | None:
-    """How many seeds of each side show, with a probability of 80 %, a difference of means.
+    """The number of seeds per side that detects a difference of means with probability ``power``.
 
     Args:
-        distance: of the difference from what is to be ruled out.
+        distance: of the difference from the value to rule out.
         deviation: the standard deviation over seeds.
-        alpha: of the test, two-sided; of one of m tests that Holm corrects, the m-th part.
-        power: that probability, if it is another.
+        alpha: of the test, two-sided; with Holm's correction for m tests, divided by m.
 
     Returns:
-        the least number n with distance >= (t_(1 - alpha / 2) + t_power) deviation sqrt(2 / n), t of 2 n - 2 degrees
-        of freedom; None: more than 100, or the distance is none.
+        the least number n with distance >= (t_(1 - alpha / 2) + t_power) deviation sqrt(2 / n), t of 2 n - 2 degrees of
+            freedom; None if n exceeds 100, or the distance is 0 or less.
     """
     for count in range(2, MOST_SEEDS + 1) if distance > 0 else ():
         freedom = 2 * count - 2

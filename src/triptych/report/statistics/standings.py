@@ -1,4 +1,4 @@
-"""Where each configuration stands over its seeds, and by how much two architectures differ over seeds and examples."""
+"""Means of configurations over seeds, and differences between architectures over seeds and examples."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats
 
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
 from triptych.report.statistics.significance import CONFIDENCE, Welch
-from triptych.report.statistics.verdicts import Contender, Group
+from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SeedSummary:
     """The values of one configuration on the test set.
 
     Attributes:
@@ -23,7 +23,7 @@ class Standing:
         seeds: of the runs with a finite value.
         mean: of the values; NaN without one.
         deviation: the standard deviation over seeds; NaN for fewer than two.
-        low: the lower end of the 95 % interval of the mean, by Student's t; NaN likewise.
+        low: the lower end of the 95 % interval of the mean, by Student's t; NaN for fewer than two.
         high: its upper end.
     """
 
@@ -37,16 +37,16 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Duel:
-    """The difference of two architectures, each by its configuration that is best on the validation set.
+class PairDifference:
+    """The difference of two architectures, each with its configuration that is best on the validation set.
 
     Attributes:
         first: its name.
         second: its name.
-        difference: of the means, first less second.
+        difference: of the means, first minus second.
         low: the lower end of its 95 % interval over seeds, by Welch's t; NaN for fewer than two seeds of either.
         high: its upper end.
-        paired: over the test examples, the seeds held; None: the answers are not there, or not to the same examples.
+        paired: over the test examples, for fixed seeds; None without predictions for the same examples.
     """
 
     first: str
@@ -57,37 +57,31 @@ class Duel:
     paired: Paired | None
 
 
-def standings(group: Group) -> list[Standing]:
-    """Each configuration of a group."""
+def summarize_configurations(group: Group) -> list[SeedSummary]:
+    """Summarizes each configuration of a group."""
     return [_standing(group, contender) for contender in group.contenders]
 
 
-def duels(group: Group) -> list[Duel]:
-    """Each two architectures of a group; none where they cannot be compared."""
+def compare_pairs(group: Group) -> list[PairDifference]:
+    """Compares each pair of architectures in a group; empty if they are not comparable."""
     found = [] if group.not_comparable else group.by_architecture().values()
     chosen = [group.best(contenders) for contenders in found]
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the mean by Student's t.
-
-    Args:
-        values: one a seed.
-
-    Returns:
-        the lower and the upper end; NaN for fewer than two values.
-    """
+    """The ends of the 95 % confidence interval of the mean by Student's t, from one value per seed; NaN for fewer than
+    two."""
     if len(values) < 2:
         return math.nan, math.nan
     half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
 
-def _standing(group: Group, contender: Contender) -> Standing:
+def _standing(group: Group, contender: ComparedConfig) -> SeedSummary:
     finite = [run for run in contender.runs if math.isfinite(group.value(run))]
     values = [group.value(run) for run in finite]
-    return Standing(
+    return SeedSummary(
         contender.name,
         contender.architecture,
         tuple(run.seed for run in finite),
@@ -97,13 +91,13 @@ def _standing(group: Group, contender: Contender) -> Standing:
     )
 
 
-def _duel(group: Group, first: Contender, second: Contender) -> Duel:
+def _duel(group: Group, first: ComparedConfig, second: ComparedConfig) -> PairDifference:
     a, b = ([group.value(run) for run in contender.runs] for contender in (first, second))
     low, high = Welch.of(a, b).interval if min(len(a), len(b)) > 1 else (math.nan, math.nan)
-    return Duel(first.name, second.name, fmean(a) - fmean(b), low, high, _paired(group, first, second))
+    return PairDifference(first.name, second.name, fmean(a) - fmean(b), low, high, _paired(group, first, second))
 
 
-def _paired(group: Group, first: Contender, second: Contender) -> Paired | None:
+def _paired(group: Group, first: ComparedConfig, second: ComparedConfig) -> Paired | None:
     runs = [*first.runs, *second.runs]
     if not are_paired(runs) or not all(math.isfinite(group.value(run)) for run in runs):
         return None

@@ -1,4 +1,4 @@
-"""What a comparison shows, and what makes it doubtful: verdicts over seeds, and the audit."""
+"""Verdicts over seeds, and the audit of other differences between the runs."""
 
 import math
 import shlex
@@ -12,64 +12,64 @@ from typing import Any
 from triptych.config import counted, duration
 from triptych.config.overrides import read_value, write_override
 from triptych.report.page.style import ARCHITECTURES
-from triptych.report.read_records import PrunedRun, Run
+from triptych.report.read_records import PrunedRun, RecordedRun
 from triptych.report.statistics.bootstrap import scored_by
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
-from triptych.tasks.scores import Score
+from triptych.tasks.metric_specs import MetricSpec
 
 TOLERANCE = 0.02
-"""Params, FLOPs and tokens per update that are closer than this share count as equal in the audit."""
+"""Params, FLOPs and tokens per step that differ by less than this share count as equal in the audit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """One configuration of an architecture, by the runs of its seeds.
+class ComparedConfig:
+    """One configuration of an architecture, with the runs of its seeds.
 
     Attributes:
         architecture: of the runs.
         runs: the seeds.
-        label: the settings that tell it from the other configurations of its architecture; empty if it is the only one.
+        label: settings that distinguish it from other configurations of its architecture; empty if it is the only one.
     """
 
     architecture: str
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     label: str
 
     @property
     def name(self) -> str:
-        """In a sentence: the architecture, and what tells it from the others."""
+        """In a sentence: the architecture and the label."""
         return ARCHITECTURES[self.architecture].word + (f" ({self.label})" if self.label else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them;
-    trials of a search, which were not tested or were pruned, stand beside them and count as tried."""
+    """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them.
+    Untested and pruned trials of a search are kept separately; they count as tried."""
 
     task: str
     data: str
-    metric: Score
-    runs: tuple[Run, ...]
-    untested: tuple[Run, ...] = ()
+    metric: MetricSpec
+    runs: tuple[RecordedRun, ...]
+    untested: tuple[RecordedRun, ...] = ()
     pruned: tuple[PrunedRun, ...] = ()
 
-    def value(self, run: Run) -> float:
-        """The run's value of the metric; NaN where it has no finite one."""
+    def value(self, run: RecordedRun) -> float:
+        """The run's value of the metric; NaN if it is not finite."""
         return run.metrics[metric_key(self.metric, run)]
 
-    def optimum(self, run: Run) -> float | None:
-        """The best value that was reachable for the run, where it is known."""
+    def optimum(self, run: RecordedRun) -> float | None:
+        """The best reachable value for the run, if known."""
         return run.optimum.get(metric_key(self.metric, run))
 
     @property
     def note(self) -> str:
-        """What is to be said beside a verdict; that the same was scored, only where the answers show it."""
+        """Notes for the verdict; the runs were scored alike only if the predictions show it."""
         return self.metric.note if not self.metric.counted or len(self._counts) == 1 else ""
 
     @property
     def scored_differently(self) -> str:
-        """Why values of the metric cannot be compared; empty: they can."""
+        """Why values of the metric cannot be compared; otherwise empty."""
         counts = self._counts - {None}
         if self.metric.counted and len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in sorted(count for count in counts if count is not None))
@@ -83,8 +83,8 @@ class Group:
 
     @property
     def not_comparable(self) -> str:
-        """Why the architectures cannot be compared; empty: they can."""
-        if reason := self.runs[0].task_facts.not_comparable:
+        """Why the architectures cannot be compared; otherwise empty."""
+        if reason := self.runs[0].task_info.not_comparable:
             return reason
         if len({run.data_sha256 for run in self.runs}) > 1:
             return "the runs did not use the same data (data_sha256 differs)."
@@ -92,23 +92,23 @@ class Group:
 
     @property
     def _counts(self) -> set[float | None]:
-        """How much of the test was scored, by any of the runs; None: not known."""
+        """The number of scored items in the test, of each run; None: unknown."""
         return {scored_by(self.metric, run) for run in self.runs}
 
-    def by_architecture(self) -> dict[str, list[Contender]]:
-        """The configurations of each architecture that is there."""
+    def by_architecture(self) -> dict[str, list[ComparedConfig]]:
+        """The configurations of each architecture with runs."""
         found = {}
         for architecture, members in groupby(self.runs, key=lambda run: run.architecture):
-            alike: dict[object, list[Run]] = {}
+            alike: dict[object, list[RecordedRun]] = {}
             for run in members:
                 alike.setdefault(_configuration(run), []).append(run)
             runs = list(alike.values())
             labels = _labels([of_one[0] for of_one in runs])
-            found[architecture] = [Contender(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
+            found[architecture] = [ComparedConfig(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
         return found
 
     def num_tried(self) -> dict[str, int]:
-        """How many configurations of each architecture that is there were tried, tested or not."""
+        """The number of configurations tried per architecture, tested or not."""
         count = {}
         for name in self.by_architecture():
             runs = [run for run in (*self.runs, *self.untested) if run.architecture == name]
@@ -119,28 +119,29 @@ class Group:
 
     @property
     def counts_alike(self) -> bool:
-        """Whether the operations of all runs are of the same; else they cannot be compared."""
+        """Whether the FLOPs of all runs are counted alike; otherwise they cannot be compared."""
         return len({run.train_flops_of for run in self.runs}) == 1
 
     @property
-    def contenders(self) -> list[Contender]:
-        """All of them."""
+    def contenders(self) -> list[ComparedConfig]:
+        """All configurations."""
         return [contender for found in self.by_architecture().values() for contender in found]
 
     @property
     def varied(self) -> dict[str, str]:
-        """What was varied within an architecture, as a sweep does: short names, and the keys of the settings."""
+        """Settings that vary within an architecture, as in a sweep: short names, and the keys of the settings."""
         first = [[c.runs[0] for c in contenders] for contenders in self.by_architecture().values()]
         return {name: key for runs in first for name, key in _differing(runs).items()}
 
-    def best(self, contenders: Sequence[Contender]) -> Contender:
-        """The one that is best on the validation set, by the metric, or by the loss where it was not validated."""
+    def best(self, contenders: Sequence[ComparedConfig]) -> ComparedConfig:
+        """The configuration that is best on the validation set, by the metric, or by the loss if it was not
+        validated."""
         key = validation_key(self.metric, contenders[0].runs[0])
         higher = self.metric.higher_is_better
         if not all(key in run.metrics for contender in contenders for run in contender.runs):
             key, higher = "val/loss", False
 
-        def quality(contender: Contender) -> float:
+        def quality(contender: ComparedConfig) -> float:
             values = [run.metrics.get(key, math.nan) for run in contender.runs]
             mean = fmean(values)
             return (mean if higher else -mean) if math.isfinite(mean) else -math.inf
@@ -150,9 +151,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer for one group: the winner is an architecture, or ``None`` where the runs cannot tell; then commands
-    train more seeds, as many as would probably tell the two best apart, if they differ as much as it seems, and the
-    price says how many trainings that are, and how long they take."""
+    """The result for one group: the winning architecture, or ``None`` if the runs are inconclusive. Then commands train
+    more seeds: enough to decide between the two best, if the observed difference is real. The price is the number of
+    these runs and their time."""
 
     task: str
     data: str
@@ -165,7 +166,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing, besides the architecture, that differs between the runs of a group."""
+    """A difference between the runs of a group, other than the architecture."""
 
     task: str
     field: str
@@ -173,16 +174,15 @@ class Difference:
     text: str
 
 
-def group_runs(runs: Sequence[Run], untested: Sequence[Run] = (), pruned: Sequence[PrunedRun] = ()) -> list[Group]:
-    """Put runs of the same task and data together.
+def group_runs(
+    runs: Sequence[RecordedRun], untested: Sequence[RecordedRun] = (), pruned: Sequence[PrunedRun] = ()
+) -> list[Group]:
+    """Groups runs by task and data.
 
     Args:
-        runs: the runs, sorted by task, data and architecture, as ``find_runs`` gives them.
+        runs: sorted by task, data and architecture, as ``find_runs`` returns them.
         untested: trials of a search.
-        pruned: likewise.
-
-    Returns:
-        one group for each task and data.
+        pruned: pruned trials of a search.
     """
     if untested and not runs:
         raise ValueError(
@@ -205,13 +205,10 @@ def group_runs(runs: Sequence[Run], untested: Sequence[Run] = (), pruned: Sequen
 
 
 def judge(group: Group) -> Verdict:
-    """Name the architecture that is better than each other one, if the seeds show it.
+    """Finds the architecture that is significantly better than each other one.
 
-    A winner needs two seeds of each architecture and, against every other architecture, a Welch interval that
-    excludes zero. As all of these must hold at once, the chance of a false winner stays at most 5 %.
-
-    Returns:
-        the verdict.
+    A winner needs two seeds of each architecture and, against every other architecture, a Welch interval that excludes
+    zero. As all of these must hold at once, the probability of a false winner is at most 5 %.
     """
     winner, text, chosen = _judge(group)
     if group.note:
@@ -222,8 +219,8 @@ def judge(group: Group) -> Verdict:
     return Verdict(group.task, group.data, group.metric.key, winner, text, commands, price)
 
 
-def _judge(group: Group) -> tuple[str | None, str, Sequence[Contender]]:
-    """The winner, the verdict in words, and the configurations that were compared, if there was anything to compare."""
+def _judge(group: Group) -> tuple[str | None, str, Sequence[ComparedConfig]]:
+    """The winner, the verdict in words, and the compared configurations, if any."""
     metric = group.metric
     found = group.by_architecture()
     if len(found) == 1:
@@ -236,10 +233,11 @@ def _judge(group: Group) -> tuple[str | None, str, Sequence[Contender]]:
     return winner, text + note, [*chosen.values()]
 
 
-def _wanted_seeds(group: Group, chosen: Sequence[Contender]) -> int:
-    """With how many seeds there would probably be a winner; 0: with 100 there would not. (A study has its own.)"""
+def _wanted_seeds(group: Group, chosen: Sequence[ComparedConfig]) -> int:
+    """The number of seeds that would probably give a winner; 0 if 100 are too few, or for a study, which
+    computes its own number."""
     values = [[group.value(run) for run in contender.runs] for contender in chosen]
-    if not chosen or not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].arm:
+    if not chosen or not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].variant:
         return 0
     tried, seeds = min(map(len, values)), 3
     if tried > 1:
@@ -252,17 +250,16 @@ def _wanted_seeds(group: Group, chosen: Sequence[Contender]) -> int:
     return seeds
 
 
-def _price(chosen: Sequence[Contender], seeds: int) -> str:
-    """How many trainings seeds 1 to so many are besides those that there are, and how long they take, by what these
-    took."""
+def _price(chosen: Sequence[ComparedConfig], seeds: int) -> str:
+    """The number of additional runs for this many seeds, and their time, estimated from the finished runs."""
     new = [len({*range(1, seeds + 1)} - {run.seed for run in contender.runs}) for contender in chosen]
     seconds = [fmean(run.wall_time_s for run in contender.runs) for contender in chosen]
     whole = sum(count * each for count, each in zip(new, seconds, strict=True))
     return f"{counted(sum(new), 'more training')}, about {duration(whole)} of training one after the other"
 
 
-def _train_more(run: Run, seeds: int) -> str:
-    """The command that trains seeds 1 to so many; those that a sweep has left in its folder are not trained anew."""
+def _train_more(run: RecordedRun, seeds: int) -> str:
+    """The command that trains seeds 1 to ``seeds``; it skips runs that a sweep has left in its folder."""
     words = shlex.split(run.command)[2:]
     own = [word for word in words if not word.startswith(("seed=", "run_dir="))]
     places = [Path(str(read_value(word))).parent for word in words if word.startswith("run_dir=")]
@@ -270,8 +267,10 @@ def _train_more(run: Run, seeds: int) -> str:
     return shlex.join(["triptych", "train", "-m", *own, f"seed=range(1,{seeds + 1})", *folders])
 
 
-def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num_tried: dict[str, int]) -> str:
-    """Which configurations were compared, where there are several of an architecture."""
+def _choice(
+    found: dict[str, list[ComparedConfig]], chosen: dict[str, ComparedConfig], num_tried: dict[str, int]
+) -> str:
+    """Which configurations were compared, if an architecture has several."""
     said = [
         f"of {len(contenders)} {ARCHITECTURES[name].word} configurations the one with {chosen[name].label}"
         for name, contenders in found.items()
@@ -281,8 +280,8 @@ def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num
     return f" Compared, as the best on the validation set: {'; '.join(said)}.{trials}" if said else ""
 
 
-def _duel(metric: Score, results: dict[str, list[tuple[Run, float]]]) -> tuple[str | None, str]:
-    """The verdict on one configuration of each architecture, by the value of each of its runs."""
+def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]]) -> tuple[str | None, str]:
+    """The verdict on one configuration per architecture, from the value of each of its runs."""
     values = {name: [value for _, value in found] for name, found in results.items()}
     if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
         return None, f"No verdict: no finite {metric.title} from {', '.join(diverged)}."
@@ -317,38 +316,38 @@ def _duel(metric: Score, results: dict[str, list[tuple[Run, float]]]) -> tuple[s
     return None, f"{said}: no winner is distinguishable."
 
 
-def _configuration(run: Run) -> object:
-    """What seeds of one configuration share: its settings. The number of updates is none of these, since early stopping
-    ends each seed after another one; and a largest number that was solved (``triptych.planning.matching``) is counted
-    on the examples in their order, which is another for each seed. Without settings, the number of updates is all
-    there is. A run may belong to an arm of a study, whose runs begin from others of the same seed."""
-    solved = ((run.match or {}).get("chosen") or {}).get("trainer.max_steps")
-    updates = None if run.settings else run.updates
+def _configuration(run: RecordedRun) -> object:
+    """What seeds of one configuration share: the settings and the variant of a study. The number of steps is not
+    included, because early stopping ends each seed at a different step. Nor is a step limit solved by
+    ``triptych.planning.matching``, which depends on the order of the examples and so on the seed. Without settings, the
+    number of steps identifies the configuration. Runs of a study's variant start from other runs of the same seed."""
+    solved = ((run.match or {}).get("solved") or {}).get("trainer.max_steps")
+    updates = None if run.settings else run.steps
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
-    if run.arm:
+    if run.variant:
         own.pop("init_from", None)
-    return run.arm, run.experiment, run.params, updates, tuple(sorted(own.items()))
+    return run.variant, run.experiment, run.params, updates, tuple(sorted(own.items()))
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """What tells runs of different configurations apart: the arms of a study that they are, or the settings that are
-    not the same in all of them."""
-    if len({run.arm for run in runs}) == len(runs) and runs[0].arm:
-        return ["" if run.arm == run.architecture else run.arm.replace("_", " ") for run in runs]
+def _labels(runs: Sequence[RecordedRun]) -> list[str]:
+    """Labels that distinguish runs of different configurations: the variants of a study, or the settings that
+    differ."""
+    if len({run.variant for run in runs}) == len(runs) and runs[0].variant:
+        return ["" if run.variant == run.architecture else run.variant.replace("_", " ") for run in runs]
     if len(runs) == 1:
         return [""]
     differing = list(_differing(runs).items())[:MOST_IN_LABELS]
     labels = [", ".join(f"{x}={run.settings[key]}" for x, key in differing if key in run.settings) for run in runs]
     if len(set(labels)) == len(runs):
         return labels
-    facts = [f"{run.experiment}, {run.params:,} parameters, {counted(run.updates, 'update')}" for run in runs]
-    return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, facts, strict=True)]
+    info = [f"{run.experiment}, {run.params:,} parameters, {counted(run.steps, 'update')}" for run in runs]
+    return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, info, strict=True)]
 
 
-def _differing(runs: Sequence[Run]) -> dict[str, str]:
-    """The settings that are not the same in all runs, by their short names. What is said twice, such as block.dropout
-    and model.encoder.dropout, is one; what another stack alone has is another. A setting that some runs lack belongs to
-    a part that others have: it counts where the parts do not tell the runs apart."""
+def _differing(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """The settings that differ between runs, by their short names. A setting that occurs twice, such as block.dropout
+    and model.encoder.dropout, counts once, but another stack may have a different value. A setting that some runs lack
+    belongs to a part that others have; it counts only if the parts do not distinguish the runs."""
     every = dict.fromkeys(key for run in runs for key in run.settings)
     common = [key for key in every if all(key in run.settings for run in runs)]
     for keys in (common, every):
@@ -365,7 +364,7 @@ def _differing(runs: Sequence[Run]) -> dict[str, str]:
     return differing
 
 
-def _name(run: Run) -> str:
+def _name(run: RecordedRun) -> str:
     return ARCHITECTURES[run.architecture].word
 
 
@@ -377,8 +376,8 @@ _AUDITED = {
     "data_sha256": "The data differ: scores are not of the same examples.",
     "tokenizer_sha256": "The tokenizers differ: scores per token, and numbers of tokens, cannot be compared.",
     "too_long": "The examples that were too long differ, in number or in what became of them.",
-    "tokens_per_update": "The tokens per update differ.",
-    "updates": "The numbers of updates differ.",
+    "tokens_per_step": "The tokens per update differ.",
+    "steps": "The numbers of updates differ.",
     "params": "The numbers of parameters differ.",
     "train_flops": "The training compute differs.",
     "train_flops_of": "Some runs count the operations of the optimizer and some do not: they cannot be compared.",
@@ -389,20 +388,19 @@ _AUDITED = {
     "tested_weights": "Some runs tested their last weights and some their best ones.",
 }
 _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
-_TOLERANT = ("tokens_per_update", "params", "train_flops")
+_TOLERANT = ("tokens_per_step", "params", "train_flops")
 MOST_IN_LABELS = 4
 _SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer", "scheduler", "callbacks.", "init_from")
 _OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
-"""What of a stack follows from the architecture, or from what it reads."""
+"""Settings of a stack that follow from the architecture or from its input."""
 
 
 def audit(group: Group) -> list[Difference]:
-    """List what differs between the runs of a group besides the architecture.
+    """Lists differences between the runs of a group other than the architecture.
 
     Returns:
-        one entry for each field that differs; params, FLOPs and tokens per update only from 2 % on. Settings, and the
-        number of configurations that were tried, are those of the configurations that are compared: the best of each
-        architecture.
+        one entry per field that differs; params, FLOPs and tokens per step only from 2 % on. Settings and the number of
+            configurations tried are those of each architecture's best configuration.
     """
     found = []
     for field, text in _AUDITED.items():
@@ -425,8 +423,8 @@ def audit(group: Group) -> list[Difference]:
     return found + _audit_choice(group)
 
 
-def _is_of_one_stack(run: Run, key: str) -> bool:
-    """Whether a stack has something in another way than ``block`` and ``shape`` say for all."""
+def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
+    """Whether a stack overrides what ``block`` and ``shape`` set for all."""
     model, _, own = key.partition(".")
     stack, _, name = own.partition(".")
     if model != "model" or not stack.endswith(("encoder", "decoder")) or name in _OF_THE_ARCHITECTURE:
@@ -449,7 +447,9 @@ def _audit_choice(group: Group) -> list[Difference]:
             run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
         }
         found.append(Difference(group.task, "settings", values, f"The settings differ: {', '.join(differing)}."))
-    pools = {run.directory: str(run.settings["model.head.pool"]) for run in known if "model.head.pool" in run.settings}
+    pools = {
+        run.directory: str(run.settings["model.head.pooling"]) for run in known if "model.head.pooling" in run.settings
+    }
     if len(set(pools.values())) > 1:
         said = ", ".join(
             f"{_name(run)} takes {_POOLS.get(pools[run.directory], pools[run.directory])}"

@@ -27,7 +27,7 @@ else:
 
 log = logging.getLogger("triptych")
 
-AXES = ("tokens", "train_flops", "time_s")
+AXES = ("tokens", "train_flops", "elapsed_s")
 """Metrics that can be the x axis instead of the step."""
 
 FLUSH = 0.5
@@ -46,7 +46,7 @@ class WandbLogger(LightningWandbLogger):
     standard output, code and git remote are not recorded.
 
     Each row of ``metrics.csv`` is a row of the W&B history, with its ``step`` as ``trainer/global_step``. This is the
-    default x axis; ``tokens``, ``train_flops`` and ``time_s`` can be chosen instead.
+    default x axis; ``tokens``, ``train_flops`` and ``elapsed_s`` can be chosen instead.
 
     Args:
         project: the W&B project.
@@ -199,7 +199,7 @@ class WandbLogger(LightningWandbLogger):
         Args:
             rows: rows of ``metrics.csv`` up to the checkpoint.
         """
-        times = [float(row.get("time_s") or 0) for row in rows]
+        times = [float(row.get("elapsed_s") or 0) for row in rows]
         for row, seconds in zip(rows, times, strict=True):
             if seconds > times[-1] - AGAIN:
                 values = {name: float(value) for name, value in row.items() if value and name != "step"}
@@ -261,7 +261,7 @@ def log_record(
     if not files["best"].exists() or files["best"].samefile(files["last"]):
         del files["best"]
     for alias, file in files.items():
-        artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata={"updates": record["updates"]})
+        artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata={"steps": record["steps"]})
         artifact.add_file(str(file.absolute()), name="model.ckpt", policy="immutable")  # without a copy
         run.log_artifact(artifact, aliases=["latest", alias])
 

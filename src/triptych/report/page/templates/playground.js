@@ -86,7 +86,7 @@ recording?.addEventListener("click", async () => {
   recorder.addEventListener("stop", async () => {
     stream.getTracks().forEach(track => track.stop());
     const heard = await new AudioContext().decodeAudioData(await new Blob(parts).arrayBuffer());
-    send(toWav(heard.getChannelData(0), heard.sampleRate), "sound");
+    send(toWav(heard.getChannelData(0), heard.sampleRate), "audio");
   });
   recorder.start();
   recording.setAttribute("aria-pressed", "true");

@@ -1,0 +1,23 @@
+"""Synthetic diagnostic tasks whose answers follow from the input, with configurable difficulty."""
+
+from triptych.data.corpora.synthetic.bits import Majority, Parity
+from triptych.data.corpora.synthetic.brackets import Brackets
+from triptych.data.corpora.synthetic.list_ops import ListOps
+from triptych.data.corpora.synthetic.retrieval import Needle, Recall
+from triptych.data.corpora.synthetic.rewriting import Addition, Copy, Reverse, Sort
+from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus
+
+__all__ = [
+    "Addition",
+    "Axis",
+    "Brackets",
+    "Copy",
+    "ListOps",
+    "Majority",
+    "Needle",
+    "Parity",
+    "Recall",
+    "Reverse",
+    "Sort",
+    "SyntheticCorpus",
+]

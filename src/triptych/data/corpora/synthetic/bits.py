@@ -1,0 +1,83 @@
+"""Synthetic tasks on bits: parity and majority."""
+
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
+
+from triptych.data.corpora.corpus import CorpusInfo
+from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus
+from triptych.data.example import Example
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits(SyntheticCorpus):
+    """Bits, drawn uniformly and independently. ``tags`` contains the class of the bits up to each one, ``label`` that
+    of all bits. Difficulty: ``length``. (Hahn 2020, Theoretical Limitations of Self-Attention; Chiang and Cholak 2022,
+    Overcoming a Theoretical Limitation of Self-Attention.)
+
+    Attributes:
+        classes: class names.
+        min_length: minimum number of bits in a text.
+        max_length: maximum number of bits in training and validation.
+        test_max_length: maximum number of bits in the test.
+
+    Raises:
+        ValueError: an empty range.
+    """
+
+    columns = ("text", "label", "words", "tags")
+    classes: ClassVar[tuple[str, ...]]
+
+    min_length: int
+    max_length: int
+    test_max_length: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._length
+
+    @property
+    def _length(self) -> Axis:
+        return Axis("length", self.min_length, self.max_length, self.test_max_length)
+
+    @property
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(labels=self.classes, tag_labels=self.classes)
+
+    @abstractmethod
+    def classify(self, ones: int, zeros: int) -> str:
+        """Returns the class of these numbers of ones and zeros."""
+
+    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
+        return (self._length.draw(generator, is_test=is_test),)
+
+    def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
+        (length,) = sizes
+        words = tuple(generator.choices("01", k=length))
+        tags = self._tag(words)
+        return Example(" ".join(words), label=tags[-1], words=words, tags=tags, difficulty={"length": length})
+
+    def _tag(self, words: Sequence[str]) -> tuple[str, ...]:
+        ones = accumulate(map(int, words))
+        return tuple(self.classify(count, seen - count) for seen, count in enumerate(ones, 1))
+
+
+class Parity(Bits):
+    """Whether the number of ones is even or odd."""
+
+    classes = ("even", "odd")
+
+    def classify(self, ones: int, zeros: int) -> str:
+        return self.classes[ones % 2]
+
+
+class Majority(Bits):
+    """Whether there are more ones, more zeros, or the same number of both."""
+
+    classes = ("ones", "zeros", "tie")
+
+    def classify(self, ones: int, zeros: int) -> str:
+        return "tie" if ones == zeros else "ones" if ones > zeros else "zeros"

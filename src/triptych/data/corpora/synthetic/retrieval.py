@@ -1,0 +1,154 @@
+"""Synthetic retrieval tasks: associative recall, and a needle in a haystack."""
+
+import random
+from dataclasses import dataclass
+
+from triptych.data.corpora.corpus import CorpusInfo
+from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus, check_vocabulary
+from triptych.data.example import Example
+
+POWER = 0.01
+"""Exponent of the distribution of query positions (Arora et al. 2023, as in their code)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(SyntheticCorpus):
+    """Multi-query associative recall (MQAR): pairs of a key and a value, then each key once, in any order. The ``tags``
+    of these queries are the values; other words have no tag. Arora et al. 2023, Zoology, section 3.1 and appendix; the
+    full size is vocabulary=8192 with 4 to 64 pairs in 64 to 512 words.
+
+    Half of the vocabulary are keys and half values; the keys of a text are distinct, and so are its values. After the
+    pairs, every second position may hold a query. These positions are drawn without replacement with probabilities
+    proportional to g ** -0.99, where g = 1, 2, ... is the number of the position. All other positions hold random
+    words. The value of a query is thus the word after its first occurrence. Difficulty: ``pairs`` and ``length``.
+
+    Attributes:
+        vocabulary: number of words, keys and values together.
+        min_pairs: minimum number of pairs.
+        max_pairs: maximum number of pairs in training and validation.
+        test_max_pairs: maximum number of pairs in the test.
+        min_length: minimum number of words in a text; at least 4 per pair.
+        max_length: maximum number of words in training and validation.
+        test_max_length: maximum number of words in the test.
+
+    Raises:
+        ValueError: an empty range, or more pairs than keys or than fit into the length.
+    """
+
+    columns = ("text", "words", "tags")
+
+    vocabulary: int
+    min_pairs: int
+    max_pairs: int
+    test_max_pairs: int
+    min_length: int
+    max_length: int
+    test_max_length: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._pairs, self._length
+        check_vocabulary(self.vocabulary, 2 * self.test_max_pairs, "a key and a value for each pair")
+        for name in ("", "test_"):
+            pairs, length = getattr(self, f"{name}max_pairs"), getattr(self, f"{name}max_length")
+            if 4 * pairs > length:
+                raise ValueError(
+                    f"data.{name}max_pairs={pairs}: expected at most {length // 4}, a quarter of data.{name}max_length"
+                )
+
+    @property
+    def _pairs(self) -> Axis:
+        return Axis("pairs", self.min_pairs, self.max_pairs, self.test_max_pairs)
+
+    @property
+    def _length(self) -> Axis:
+        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=4)
+
+    @property
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(tag_labels=tuple(f"v{number}" for number in range(self._num_keys)))
+
+    @property
+    def _num_keys(self) -> int:
+        return self.vocabulary // 2
+
+    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
+        """Draws the numbers of pairs and of words."""
+        pairs = self._pairs.draw(generator, is_test=is_test)
+        return pairs, max(self._length.draw(generator, is_test=is_test), 4 * pairs)
+
+    def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
+        """Draws pairs, and queries among other words."""
+        num_pairs, length = sizes
+        keys, values = (
+            [f"{kind}{number}" for number in generator.sample(range(self._num_keys), num_pairs)] for kind in "kv"
+        )
+        words = [word for pair in zip(keys, values, strict=True) for word in pair]
+        rest = length - len(words)
+        words += [f"{'kv'[number % 2]}{number // 2}" for number in generator.choices(range(2 * self._num_keys), k=rest)]
+        tags: list[str | None] = [None] * length
+        for place, key, value in zip(self._draw_places(generator, num_pairs, rest // 2), keys, values, strict=True):
+            words[2 * (num_pairs + place)], tags[2 * (num_pairs + place)] = key, value
+        difficulty = {"pairs": num_pairs, "length": length}
+        return Example(" ".join(words), words=tuple(words), tags=tuple(tags), difficulty=difficulty)
+
+    @staticmethod
+    def _draw_places(generator: random.Random, count: int, num_places: int) -> list[int]:
+        """Draws ``count`` sorted positions without replacement: those whose exponential clocks with rates g ** (POWER -
+        1) ring first."""
+        rings = [generator.expovariate((place + 1) ** (POWER - 1)) for place in range(num_places)]
+        return sorted(range(num_places), key=rings.__getitem__)[:count]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needle(SyntheticCorpus):
+    """A needle in a haystack: uniformly drawn words with one needle among them; ``label`` is the needle. (After
+    Mohtashami and Jaggi 2023, Landmark Attention, section 4.2, with a pass key in a long text.) Difficulty: ``length``,
+    and ``depth``, the position of the needle from 0 (start) to 100 (end), in tens.
+
+    Attributes:
+        vocabulary: number of other words: 0, 1, 2, ...
+        needles: number of needles: needle0, needle1, ...
+        min_length: minimum number of words in a text.
+        max_length: maximum number of words in training and validation.
+        test_max_length: maximum number of words in the test.
+
+    Raises:
+        ValueError: an empty range, no words, or fewer than two needles.
+    """
+
+    columns = ("text", "label")
+
+    vocabulary: int
+    needles: int
+    min_length: int
+    max_length: int
+    test_max_length: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_vocabulary(self.vocabulary, 1, "words")
+        if self.needles < 2:
+            raise ValueError(f"data.needles={self.needles}: expected at least 2")
+        _ = self._length
+
+    @property
+    def _length(self) -> Axis:
+        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=2)
+
+    @property
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(labels=tuple(f"needle{number}" for number in range(self.needles)))
+
+    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
+        """Draws the length and the position of the needle."""
+        length = self._length.draw(generator, is_test=is_test)
+        return length, generator.randrange(length)
+
+    def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
+        """Draws words with a needle among them."""
+        length, place = sizes
+        words = [str(number) for number in generator.choices(range(self.vocabulary), k=length)]
+        words[place] = f"needle{generator.randrange(self.needles)}"
+        difficulty = {"length": length, "depth": 10 * round(10 * place / (length - 1))}
+        return Example(" ".join(words), label=words[place], difficulty=difficulty)

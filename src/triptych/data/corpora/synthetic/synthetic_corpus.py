@@ -1,0 +1,138 @@
+"""The base of synthetic diagnostic tasks: random examples whose best possible score is 1."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from zlib import crc32
+
+from triptych.data.corpora.corpus import CorpusInfo
+from triptych.data.example import Example, without_collection
+from triptych.data.splits import Splits
+
+MOST_DRAWS = 300
+"""Draws per example. The probability that none of them is in a split with a tenth of the texts is 10^-13."""
+
+METRICS = {"translation": "exact_match", "classification": "accuracy", "tagging": "accuracy"}
+"""Fraction of correct answers, by task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A size that makes examples harder; set by ``data.min_NAME``, ``data.max_NAME`` and ``data.test_max_NAME``.
+
+    Attributes:
+        name: name in messages.
+        low: minimum.
+        high: maximum in training and validation.
+        test_high: maximum in the test; values above ``high`` measure generalization.
+        least: smallest allowed value of ``low``.
+
+    Raises:
+        ValueError: an empty range, or a test range that does not include the training range.
+    """
+
+    name: str
+    low: int
+    high: int
+    test_high: int
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        if self.low < self.least:
+            raise ValueError(f"data.min_{self.name}={self.low}: expected at least {self.least}")
+        if self.high < self.low:
+            raise ValueError(f"data.max_{self.name}={self.high}: expected at least data.min_{self.name}={self.low}")
+        if self.test_high < self.high:
+            raise ValueError(
+                f"data.test_max_{self.name}={self.test_high}: expected at least data.max_{self.name}={self.high}"
+            )
+
+    def draw(self, generator: random.Random, *, is_test: bool) -> int:
+        """Draws a size uniformly."""
+        return generator.randint(self.low, self.test_high if is_test else self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticCorpus(ABC):
+    """A corpus of space-separated words, whose answers follow from the words alone. The best possible score is 1 for
+    every architecture. A tag follows from the words up to its own, so a causal model can predict it, except in
+    ``Reverse`` and ``Sort``.
+
+    Each example has a size, such as its length, uniform in its range, and a random text of this size. A hash of the
+    text assigns it to a split (80 %, 10 %, 10 %), so no text is in two splits. If ``MOST_DRAWS`` draws of a size find
+    no text of a split, because so few exist, a text of another split is used. A text may occur several times within a
+    split.
+
+    Attributes:
+        columns: see ``Corpus``.
+        is_made: see ``Corpus``.
+        num_train: number of training examples.
+        num_validation: number of validation examples, with the sizes of training.
+        num_test: number of test examples, which may also have larger sizes.
+        seed: seed that draws the examples and assigns the texts.
+
+    Raises:
+        ValueError: a split without examples.
+    """
+
+    columns: ClassVar[tuple[str, ...]]
+    is_made: ClassVar[bool] = True
+
+    num_train: int
+    num_validation: int
+    num_test: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("num_train", "num_validation", "num_test"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"data.{name}={getattr(self, name)}: expected at least 1")
+
+    @property
+    def info(self) -> CorpusInfo:
+        return CorpusInfo()
+
+    @abstractmethod
+    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
+        """Draws the sizes of an example."""
+
+    @abstractmethod
+    def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
+        """Draws an example of these sizes; its ``difficulty`` contains the actual values."""
+
+    @without_collection()
+    def splits(self) -> Splits:
+        """Draws the examples. They are the same in every process, and each split is independent of the sizes of the
+        others."""
+        return Splits(
+            train=self._draw_split("train", self.num_train),
+            validation=self._draw_split("validation", self.num_validation),
+            test=self._draw_split("test", self.num_test),
+        )
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """Returns the best possible score: 1 for the fraction of correct answers."""
+        return {METRICS[task]: 1.0} if task in METRICS else {}
+
+    def _draw_split(self, split: str, count: int) -> list[Example]:
+        generator = random.Random(f"{self.seed} {split}")  # string seeds use SHA-512, not PYTHONHASHSEED
+        examples = []
+        for _ in range(count):
+            sizes = self.choose_sizes(generator, is_test=split == "test")
+            for _ in range(MOST_DRAWS):
+                example = self.draw(generator, sizes)
+                if self._split_of(example.text) == split:
+                    break
+            examples.append(example)
+        return examples
+
+    def _split_of(self, text: str) -> str:
+        return {0: "validation", 1: "test"}.get(crc32(f"{self.seed} {text}".encode()) % 10, "train")
+
+
+def check_vocabulary(vocabulary: int, least: int, of: str) -> None:
+    """Checks that a vocabulary has at least ``least`` words."""
+    if vocabulary < least:
+        raise ValueError(f"data.vocabulary={vocabulary}: expected at least {least} ({of})")

@@ -1,0 +1,78 @@
+"""``triptych`` without its start: each line of the standard input is a command, answered by the number of a process
+that is forked from here, where what a run imports is there already; that takes longer than most of the commands. What
+configurations choose of files is composed here, once for all commands that choose the same. When the process ends, its
+exit status and its seconds of CPU are written into the file that the command names."""
+
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+# what a run imports on its way, by its longest parts
+import pandas  # noqa: F401 - by plotly
+import plotly.graph_objs.layout.xaxis
+import plotly.io  # noqa: F401
+
+import triptych.report.page.attention_charts  # noqa: F401
+from triptych.cli import main
+from triptych.config.hydra_guard import compose_ahead, register_schemas
+from triptych.launch.fork_server import end_with, forget_exits, import_heavy_modules
+
+ended: dict[int, str] = {}
+"""Where to write how a process has ended."""
+
+
+def compose(command: str, *arguments: str) -> None:
+    """Composes what a command chooses; folders of its own and sweeps are left to it."""
+    if command in ("train", "doctor", "evaluate", "predict") and not any(a.startswith("-") for a in arguments):
+        with suppress(Exception):  # what is wrong with them the command says
+            register_schemas(command, arguments)
+            compose_ahead(command, arguments)
+
+
+def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], ended: str) -> None:
+    """Makes this process one that was started with these, in a session of its own."""
+    os.setsid()
+    forget_exits()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[1:1] = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and p not in sys.path]
+    for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
+        os.dup2(os.open(name, flags | os.O_APPEND), number)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has read ahead
+    sys.argv = [str(Path(sys.executable).with_name("triptych")), *arguments]  # other ranks are started by it
+
+
+def reap(*_: object) -> None:
+    """Says how those that have ended have ended."""
+    while ended:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if not pid:
+            return
+        file = Path(ended.pop(pid))
+        with suppress(FileNotFoundError):  # nobody wants to know
+            file.with_suffix(".new").write_text(
+                json.dumps([os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime])
+            )
+            file.with_suffix(".new").rename(file)
+
+
+if __name__ == "__main__":
+    import_heavy_modules()
+    signal.signal(signal.SIGCHLD, reap)
+    for line in iter(sys.stdin.readline, ""):
+        command = json.loads(line)
+        compose(*command["arguments"])
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            become(**command)
+            end_with(main)
+        ended[child] = command["ended"]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        print(child, flush=True)

@@ -1,0 +1,178 @@
+"""What the runs of a study say to its claims: against scipy, and against counting by hand."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from triptych.config import ConfigError
+from triptych.report.page.charts import draw_costs, draw_validation
+from triptych.report.read_records import RecordedRun, find_runs
+from triptych.report.statistics.reach import reach
+from triptych.report.statistics.verdicts import group_runs
+from triptych.studies.findings import judge_claims
+from triptych.studies.study import Claim, Study
+
+FULL, DECODER = (0.95, 0.96, 0.97), (0.80, 0.81, 0.85)
+
+
+def runs_of(write_run, folder: Path, **values: Sequence[float]) -> list[RecordedRun]:
+    """Runs of classification, an arm an architecture, a value a seed."""
+    for architecture, found in values.items():
+        for seed, value in enumerate(found, 1):
+            answers = [
+                {"input": "x", "reference": "a", "output": "a" if i < 10 * value else "b", "difficulty": {"length": i}}
+                for i in range(10)
+            ]
+            changes = {"train_difficulty_range": {"length": [0, 5]}}
+            write_run(
+                architecture, "classification", {"test/accuracy": value}, seed=seed, answers=answers, changes=changes,
+                settings={"init_from": f"before/{seed}"},
+            )  # fmt: skip
+    return [replace(run, variant=run.architecture) for run in find_runs([folder / "runs"], folder).runs]
+
+
+def study(*claims: Claim) -> Study:
+    return Study("Which?", "", "", {"full": "", "decoder_only": ""}, list(claims), name="mine", place="mine.yaml")
+
+
+def claim(**options: object) -> Claim:
+    return Claim(statement="So", rationale="of that", **options)  # type: ignore[arg-type]
+
+
+BETTER = {"better": ["full", "decoder_only"]}
+
+
+def test_three_claims(write_run, tmp_path: Path) -> None:
+    """Their p-values are corrected together; each way round is found."""
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    claims = [
+        claim(**BETTER),
+        claim(better=["decoder_only", "full"]),
+        claim(equivalent=["full", "decoder_only"], margin=0.01),
+    ]
+    first, second, third = judge_claims(study(*claims), runs)
+    rounding = 0.1**2 / 12  # of ten answers
+    a, b = ((np.var(values, ddof=1) + rounding) / 3 for values in (FULL, DECODER))
+    difference, error, freedom = np.mean(FULL) - np.mean(DECODER), np.sqrt(a + b), 2 * (a + b) ** 2 / (a**2 + b**2)
+    p = [2 * stats.t.sf(difference / error, freedom)] * 2 + [2 * stats.t.sf((difference - 0.01) / error, freedom)]
+    assert [one.p for one in (first, second, third)] == pytest.approx([3 * p[0], 3 * p[0], max(3 * p[0], p[2])])
+    assert [one.outcome for one in (first, second, third)] == ["as predicted", "not as predicted", "not as predicted"]
+    low, high = (100 * (difference + side * error * stats.t.ppf(0.975, freedom)) for side in (-1, 1))
+    assert f"14.0 points more (95 % interval {low:.1f} to {high:.1f} points)" in first.text
+    assert f"14.0 points less (95 % interval {low:.1f} to {high:.1f} points)" in second.text
+    assert "full 96.0 % against decoder only 82.0 % (means of 3 seeds)" in first.text
+
+
+def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=(0.9, 0.8, 0.85), decoder_only=(0.82, 0.84, 0.8))
+    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    assert one.outcome == "not decided"
+    assert one.command == "triptych study mine.yaml 'seed=range(1,28)'"
+
+
+def test_beyond_the_training(write_run, tmp_path: Path) -> None:
+    """Of ten examples four are longer than those of the training; of 9 right answers 3 are among them, of 8 2."""
+    runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.7, 0.6))
+    (one,) = judge_claims(study(claim(**BETTER, extrapolate="length")), runs)
+    assert one.values == {"full": [3 / 4, 2 / 4], "decoder_only": [1 / 4, 0.0]}
+    assert one.what == "accuracy beyond the length of the training"
+    with pytest.raises(ConfigError, match="no test example is known to be beyond the depth"):
+        judge_claims(study(claim(**BETTER, extrapolate="depth")), runs)
+
+
+def test_cost_until(write_run, tmp_path: Path) -> None:
+    """Counted in the curves by hand; what a run has not reached is more than all that it had."""
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    (one,) = judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs)
+    for run in runs:
+        curve = run.curves["val/accuracy"]
+        step = next(step for step, value in zip(curve.steps, curve.values, strict=True) if value >= 0.7)
+        assert one.values[run.variant][run.seed - 1] == 3.9e9 * step
+    (far,) = judge_claims(study(claim(**BETTER, target_score=0.9)), runs)
+    assert far.shown["decoder_only"] == "at least 800"
+    assert far.outcome == "as predicted"
+    (wrong,) = judge_claims(study(claim(better=["decoder_only", "full"], target_score=0.9)), runs)
+    assert wrong.outcome == "not as predicted"
+    (neither,) = judge_claims(study(claim(**BETTER, target_score=2.0)), runs)
+    assert neither.outcome == "not decided"
+
+
+def test_all_reach_what_the_least_good_reaches(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    (group,) = group_runs(runs)
+    assert [len(contender.runs) for contender in group.contenders] == [3, 3]  # though each began from another run
+    reached = reach(group)
+    assert reached is not None
+    best = {run.directory: max(run.curves["val/accuracy"].values) for run in runs}
+    assert reached.target == min(best.values())
+    for contender in group.contenders:
+        steps = []
+        for run in contender.runs:
+            curve = run.curves["val/accuracy"]
+            values = zip(curve.steps, curve.values, strict=True)
+            steps.append(next(step for step, value in values if value >= reached.target))
+        assert reached.costs[contender.name]["steps"] == sum(steps) / 3 + 1
+        assert reached.costs[contender.name]["train_flops"] == pytest.approx(3.9e9 * sum(steps) / 3)
+
+
+def test_operations_that_are_not_counted_alike_are_not_compared(write_run, tmp_path: Path) -> None:
+    """Of runs of several versions: updates and seconds still are."""
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    runs = [replace(runs[0], train_flops_of=("forward", "backward", "optimizer")), *runs[1:]]
+    (group,) = group_runs(runs)
+    reached = reach(group)
+    assert reached is not None
+    assert {clock for costs in reached.costs.values() for clock in costs} == {"steps", "elapsed_s"}
+    assert "operations" not in draw_costs(group).keys() | draw_validation(group).keys()
+    with pytest.raises(ConfigError, match="count the operations of the optimizer and some do not; train the others"):
+        judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs)
+
+
+def test_scores_of_different_computations_are_not_compared(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    runs = [replace(run, signatures={"accuracy": f"tok:{i}"}) for i, run in enumerate(runs)]
+    with pytest.raises(ConfigError, match=r"study mine: full, decoder_only are not comparable: .* in different ways"):
+        judge_claims(study(claim(**BETTER)), runs)
+
+
+def test_alike(write_run, tmp_path: Path) -> None:
+    """Within the margin, beyond it, or neither: a mean outside of it is not enough, nor an interval that excludes 0."""
+    runs = runs_of(write_run, tmp_path, full=(0.90, 0.92, 0.94), decoder_only=(0.80, 0.82, 0.84))
+    margins = {0.5: "as predicted", 0.08: "not decided", 0.001: "not as predicted"}
+    for margin, outcome in margins.items():
+        (one,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=margin)), runs)
+        assert one.outcome == outcome, (margin, one.p)
+        assert one.text.endswith(f"of the test against {margin:g}.")
+    (never,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=1000, target_score=2.0)), runs)
+    assert never.outcome == "not decided"
+    assert never.command == ""
+
+
+def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
+    for architecture, values in (("full", (-0.1, -0.12)), ("decoder_only", (-0.5, -0.52))):
+        for seed, value in enumerate(values, 1):
+            write_run(architecture, "similarity", {"test/pearson": value, "test/spearman": value}, seed=seed)
+    runs = [replace(run, variant=run.architecture) for run in find_runs([tmp_path / "runs"], tmp_path).runs]
+    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    assert one.values["full"] == [-0.1, -0.12]
+    assert one.outcome == "as predicted"
+    assert "at least" not in one.text
+
+
+def test_what_cannot_be_judged(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=(0.9,), decoder_only=(0.8, 0.7))
+    with pytest.raises(ConfigError, match="variant full: 1 seeds; expected two at least"):
+        judge_claims(study(claim(**BETTER)), runs)
+    with pytest.raises(ConfigError, match="score=bleu: the runs of classification have accuracy"):
+        judge_claims(study(claim(**BETTER, score="bleu")), runs)
+
+
+def test_a_score_that_is_not_finite_is_named(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.8, math.nan))
+    with pytest.raises(ConfigError, match="variant decoder_only: a run has no finite accuracy"):
+        judge_claims(study(claim(**BETTER)), runs)
