@@ -244,9 +244,9 @@ train E 'heads.tokens.norm=${block.norm}'  ->  norm: the norm follows the transf
 train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0
 train E block.attention.scale=0  ->  block.attention.scale=0.0: expected more than 0
 train E block.attention.sliding_windows=[]  ->  block.attention.sliding_windows=[]: expected numbers of at least 1
-train E block.attention.sliding_windows=[0,null]  ->  sliding_windows=[0, null]: expected numbers of at least 1
-train E block/attention=longformer block.attention.sliding_windows=[64,null]  ->  [64,null]: expected a list of whole
-train E block.attention.sliding_windows=64  ->  windows=64: expected a list of whole numbers and nulls | [64]
+train E W=[0,null]  ->  block.attention.sliding_windows=[0, null]: expected numbers of at least 1
+train E block/attention=longformer W=[64,null]  ->  =[64,null]: expected a list of whole numbers
+train E W=64  ->  sliding_windows=64: expected a list of whole numbers and nulls or null | [64]
 train E block/attention=performer block/position=alibi  ->  block/position=alibi adds | block/attention=performer has
 train E model=decoder_only block/attention=linformer block/position=rotary  ->  the encoder of model=full alone
 train E task.z_loss=-1  ->  task.z_loss=-1.0: expected at least 0
@@ -286,6 +286,9 @@ SHORT = {
     "E": "experiment=dates/translation",
     "P": "task=translation model=full data=parallel_text data.dir=.",
     "H": "task=classification model=encoder_only data=hub data.name=x",
+    "W=[0,null]": "block.attention.sliding_windows=[0,null]",
+    "W=[64,null]": "block.attention.sliding_windows=[64,null]",
+    "W=64": "block.attention.sliding_windows=64",
     "T": "task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv",
 }
 

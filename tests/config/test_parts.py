@@ -106,7 +106,7 @@ def test_a_stack_takes_parts_from_python_too() -> None:
 def test_help_lists_parts_and_options(tmp_path: Path) -> None:
     lines = run("train", "--help", cwd=tmp_path).stdout.splitlines()
     (line,) = [line for line in lines if line.split()[:1] == ["block/position"]]
-    assert "rotary (theta, local_theta, partial_rotary_factor, scaling, " in line
+    assert "rotary (theta, local_theta, partial_rotary_factor, scaling, rotate_cross_attention)" in line
     assert "none," in line
     assert "bart" not in line
 

@@ -12,6 +12,7 @@ import tiny
 import triptych
 from command_line import composed
 from commands import run
+from triptych.cli.runs import check_arguments
 from triptych.config import ConfigError
 from triptych.evaluate import evaluate
 from triptych.predict import predict
@@ -110,3 +111,24 @@ def test_a_run_of_gpus_is_evaluated_where_there_is_none(
     assert ", 32-true" in said
     with pytest.raises(ConfigError, match=r"^trainer\.accelerator=gpu: there is none here; expected auto or cpu"):
         printed(capsys, given, "trainer=gpu")
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("trainer.precision=bf17-mixed", "trainer.precision=bf17-mixed; did you mean bf16-mixed?"),
+        (
+            "trainer.accelerator=gpus",
+            "trainer.accelerator=gpus: expected one of auto, cpu, gpu, cuda, mps; did",
+        ),
+        ("trainer.devices=2", "trainer.devices=2: evaluate only has trainer.accelerator and trainer.precision"),
+    ],
+)
+def test_what_cannot_be_is_named(override: str, words: str, classifier: Path) -> None:
+    def command() -> None:
+        check_arguments([override], "evaluate")
+        evaluate(composed(f"checkpoint={classifier}", override, command="evaluate"))
+
+    with pytest.raises(ConfigError) as caught:
+        command()
+    assert str(caught.value).startswith(words)
