@@ -14,8 +14,8 @@ def order(*changes: str) -> list[str]:
 
 
 def test_a_changed_test_is_first_and_the_nearest_follow() -> None:
-    chosen = order("src/triptych/nn/positions.py", "tests/data/test_batch.py")
-    assert chosen[:2] == ["data/test_batch.py", "nn/test_positions.py"]
+    chosen = order("src/triptych/nn/positions.py", "tests/data/batches/test_batch.py")
+    assert chosen[:2] == ["data/batches/test_batch.py", "nn/test_positions.py"]
     room = {f"nn/{file.name}" for file in (quick.ROOT / "tests" / "nn").glob("test_*.py")}
     assert set(chosen[1 : len(room) + 1]) == room
     assert "models/test_packed.py" in chosen  # which has its network from a fixture alone
