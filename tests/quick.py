@@ -63,7 +63,7 @@ def all_imports_of(test: Path) -> set[str]:
     for helper in [*test.parent.glob("*.py"), *(ROOT / "tests").glob("*.py")]:
         if helper.stem in found:
             found |= imports_of(helper)
-    for conftest in (test.parent / "conftest.py", ROOT / "tests" / "conftest.py"):
+    for conftest in (folder / "conftest.py" for folder in test.parents if folder.is_relative_to(ROOT / "tests")):
         if conftest.exists() and fixtures_of(conftest) & words:
             found |= {name for name in imports_of(conftest) if name.startswith("triptych")}
     return found

@@ -16,17 +16,18 @@ def order(*changes: str) -> list[str]:
 def test_a_changed_test_is_first_and_the_nearest_follow() -> None:
     chosen = order("src/triptych/nn/positions.py", "tests/data/batches/test_batch.py")
     assert chosen[:2] == ["data/batches/test_batch.py", "nn/test_positions.py"]
-    room = {f"nn/{file.name}" for file in (quick.ROOT / "tests" / "nn").glob("test_*.py")}
+    tests = quick.ROOT / "tests"
+    room = {str(file.relative_to(tests)) for file in (tests / "nn").rglob("test_*.py")}
     assert set(chosen[1 : len(room) + 1]) == room
     assert "models/test_packed.py" in chosen  # which has its network from a fixture alone
-    assert chosen.index("models/test_packed.py") < chosen.index("test_cli.py")  # which starts processes
+    assert chosen.index("models/test_packed.py") < chosen.index("cli/test_runs.py")  # which starts processes
 
 
 @pytest.mark.parametrize(
     ("change", "needed"),
     [
-        ("src/triptych/cli/commands.py", "test_cli.py"),
-        ("src/triptych/report/page/gone.css", "report/test_render.py"),
+        ("src/triptych/cli/commands.py", "cli/test_runs.py"),
+        ("src/triptych/report/page/gone.css", "report/page/test_render.py"),
         ("src/triptych/search/sweeper.py", "search/test_sweeper.py"),  # whose commands are processes
         ("conf/train.yaml", "config/test_conf.py"),
         ("conf/task/tagging.yaml", "interop/test_folders.py"),

@@ -34,7 +34,7 @@ TINY = [
 
 def train(folder: Path, *overrides: str) -> Finished:
     """The processes that it starts have a Python of their own each."""
-    path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
+    path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parents[1])])
     variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "recording_callback."}
     recording = [
         "+callbacks.recording._target_=recording_callback.RecordingCallback",

@@ -38,11 +38,11 @@ OTHERS = {
 ELSEWHERE = {
     "accelerator": "tests/gpu",
     "default_root_dir": "is run_dir",
-    "devices": "tests/test_ddp.py",
+    "devices": "tests/training/test_strategies.py",
     "gradient_clip_algorithm": "has one value",
     "max_steps": "every test here",
     "num_nodes": "tests/faults",
-    "strategy": "tests/test_ddp.py",
+    "strategy": "tests/training/test_strategies.py",
     "val_check_interval": "every test here",
 }
 """What has no other value here, and where it is tested."""

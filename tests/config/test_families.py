@@ -24,7 +24,7 @@ from triptych.config import ConfigError, TrainConfig, check_keys
 from triptych.models.flops import count_parameters
 from triptych.nn import Network
 
-CONF = Path(__file__).parents[1] / "conf" / "model"
+CONF = Path(__file__).parents[2] / "conf" / "model"
 FILES = sorted(
     file.relative_to(CONF).with_suffix("").as_posix()
     for file in CONF.rglob("*.yaml")
@@ -468,6 +468,6 @@ def test_an_experiments_options_are_named(
 
 def test_the_page_is_what_its_source_says() -> None:
     """But for what is measured."""
-    page = (Path(__file__).parents[1] / "docs" / "families.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "families.md").read_text(encoding="utf-8")
     for part in re.split(r"\{\w+\}", TEMPLATE):
         assert part in page

@@ -13,7 +13,7 @@ from commands import run
 from triptych.config import ConfigError
 from triptych.config.terms import RENAMED_CHOICES, RENAMED_KEYS, renamed_choice, renamed_key
 
-RUN = Path(__file__).parent / "fixtures" / "b740c1b" / "classification"
+RUN = Path(__file__).parents[1] / "fixtures" / "b740c1b" / "classification"
 ANSWER = "written by Triptych 0.2 or earlier, whose names differ. Train it again, or use 0.2."
 
 
