@@ -7,22 +7,34 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import atexit
+import json
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 import transformers
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from triptych.data import Message
+from command_line import complete
+from triptych.assembly.make_task import make_task
+from triptych.config.run_settings import RunSettings
+from triptych.data import CorpusInfo, Message, Tokenizer
 from triptych.interop import read_network, write_network
+from triptych.interop.networks import ImportedNetwork
 from triptych.models.dual_encoder import DualEncoderBase
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.models.generation.decode_step import DecodeStepPool
 from triptych.nn import FrameEmbedding, PatchEmbedding
+from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -58,6 +70,52 @@ def name_of(value: object) -> str | None:
 def one_a_class(cases: Sequence[Case]) -> list[Case]:
     """Of each class of ``transformers`` the first case."""
     return [*{case.name.split()[0]: case for case in reversed(cases)}.values()]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the tests of a case share; what they would change they take in a copy.
+
+    Attributes:
+        model: of ``transformers``, its weights away from their initial values.
+        folder: as ``transformers`` writes it.
+        read: that folder as we read it.
+    """
+
+    model: Any
+    folder: Path
+    read: ImportedNetwork
+
+    def in_float64(self) -> tuple[Any, Any]:
+        """Copies of the model and of our network."""
+        return deepcopy(self.model).double(), deepcopy(self.read.network).double()
+
+
+@cache
+def reference(case: Case) -> Reference:
+    """The model of a case, made, written and read once in a process."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    torch.manual_seed(0)
+    model = randomized(case.model())
+    save(model, folder)
+    return Reference(model, folder, read_network(folder))
+
+
+def random_checkpoint(
+    folder: Path, config: DictConfig, tokenizer: Tokenizer, corpus: CorpusInfo, *, log_scale: float | None = None
+) -> Path:
+    """A checkpoint of a network with random weights, as a training run in ``folder / "run"`` would write it."""
+    complete(config, tokenizer, corpus)
+    task: Any = make_task(RunSettings.of(config), tokenizer, corpus)
+    randomized(task.network)
+    if log_scale is not None:
+        task.network.log_scale.data.fill_(log_scale)
+    path = folder / "run" / "checkpoints" / "last.ckpt"
+    path.parent.mkdir(parents=True)
+    metadata = checkpoint_metadata(OmegaConf.to_container(config, resolve=True), task)
+    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": metadata}, path)
+    return path
 
 
 @dataclass(frozen=True)
@@ -188,6 +246,13 @@ def images(shape: tuple[int, int, int], *, seed: int = 1) -> dict[str, Tensor]:
     return {"images": torch.randn((3, *shape), generator=generator)}
 
 
+def change_config(folder: Path, **values: Any) -> None:
+    """Changes config.json; None takes a key out."""
+    file = folder / "config.json"
+    content = {**json.loads(file.read_text()), **values}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
 def positions(mask: Tensor) -> Tensor:
     """Real tokens counted from 0, as ``generate`` does."""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
@@ -258,19 +323,16 @@ def measure(case: Case, folder: Path) -> Measured:
 
     Args:
         case: the model.
-        folder: an empty folder to write to.
+        folder: an empty folder that ours is written to.
     """
-    model = randomized(case.model())
-    save(model, folder / "theirs")
-    read = read_network(folder / "theirs")
+    model, read = reference(case).model, reference(case).read
     network = read.network
-    (folder / "ours").mkdir()
     said: Any = getattr(model.config, "text_config", model.config)
     special = {name: getattr(said, name, None) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
     special = {name: number for name, number in special.items() if number is not None}
-    write_network(folder / "ours", network, read.config, read.task, labels=read.labels, special=special)
-    written = type(model).from_pretrained(folder / "ours").eval()
-    again = read_network(folder / "ours").network
+    write_network(folder, network, read.config, read.task, labels=read.labels, special=special)
+    written = type(model).from_pretrained(folder).eval()
+    again = read_network(folder).network
     imported, exported, losses = [0.0], [0.0], [0.0]
     for padding in case.padding:
         if isinstance(network.embedding, PatchEmbedding):
@@ -284,10 +346,13 @@ def measure(case: Case, folder: Path) -> Measured:
         imported.append(distance(mine, their, given.get("mask")))
         exported.append(distance(theirs(written, given), their, given.get("mask")))
         losses.append(loss_distance(model, given, mine))
-    size = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    same = [torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True)]
-    their_size = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return Measured(max(imported), max(exported), max(losses), all(same), size == their_size)
+    size, their_size = (sum(p.numel() for p in of.parameters() if p.requires_grad) for of in (network, model))
+    return Measured(max(imported), max(exported), max(losses), same(network, again), size == their_size)
+
+
+def same(network: nn.Module, other: nn.Module) -> bool:
+    """Whether two networks have bitwise the same parameters."""
+    return all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
 
 
 def check(case: Case, folder: Path) -> None:
@@ -338,9 +403,16 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
     return float((loss - their).abs() / their)
 
 
+def float64_distance(case: Case) -> float:
+    """The largest difference of two logits in float64, where an eps that is fixed shows."""
+    model, network = reference(case).in_float64()
+    given = with_frames(network, inputs("right", is_full=network.architecture == "full"))
+    given = with_images(network, given, model)
+    return distance(ours(network, given), theirs(model, given), given["mask"])
+
+
 def decoded_alike(
     case: Case,
-    folder: Path,
     *,
     num_beams: int,
     max_new_tokens: int = 20,
@@ -352,17 +424,13 @@ def decoded_alike(
 
     Args:
         case: the model, which writes.
-        folder: an empty folder to write to.
         num_beams: 1: greedy.
         max_new_tokens: the most new tokens.
         device: on which both decode.
         steps: by which ours decodes; None: as it chooses.
     """
-    model = randomized(case.model())
-    save(model, folder)
-    network: Any = read_network(folder).network.double().to(device).eval()
+    model, network = (copy.to(device) for copy in reference(case).in_float64())
     network.decode_steps = steps or network.decode_steps
-    model = model.double().to(device)
     is_full = network.architecture == "full"
     given = with_frames(network, inputs("right" if is_full else "left", is_full=is_full, length=8))
     given = {name: tensor.to(device) for name, tensor in given.items()}
@@ -396,10 +464,9 @@ def decoded_alike(
     return mine == [row[: row.index(end)] if end in row else row for row in their.tolist()]
 
 
-def cached_distance(case: Case, folder: Path) -> float:
+def cached_distance(case: Case) -> float:
     """The largest difference between decoding in uneven chunks with a cache and one pass, in float64."""
-    save(randomized(case.model()), folder)
-    network: Any = read_network(folder).network.double()
+    _, network = reference(case).in_float64()
     is_full = network.architecture == "full"
     given = with_frames(network, inputs("right", is_full=is_full, length=17))
     whole = ours(network, given | {"mask": torch.ones_like(given["mask"])})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,12 +136,10 @@ def test_the_loss_of_targets(
 
 @pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("case", [case for case in CASES if case.generates], ids=lambda case: case.name)
-def test_decoding_gives_the_tokens_of_transformers(
-    case: Case, num_beams: int, device: torch.device, tmp_path: Path
-) -> None:
+def test_decoding_gives_the_tokens_of_transformers(case: Case, num_beams: int, device: torch.device) -> None:
     """By CUDA graphs."""
     steps = DecodeStepPool()
-    assert decoded_alike(case, tmp_path, num_beams=num_beams, device=device, steps=steps)
+    assert decoded_alike(case, num_beams=num_beams, device=device, steps=steps)
     if device.type == "cuda":
         assert steps._idle
         assert all(step._graph for step in steps._idle)

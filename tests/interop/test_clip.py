@@ -9,26 +9,22 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from omegaconf import OmegaConf
 from PIL import Image as Pillow
 from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
 import triptych
 from cases import by_day
-from command_line import complete, composed
+from command_line import composed
 from commands import run
-from oracle import Case, check, distance, inputs, ours, randomized, theirs, with_images
+from oracle import Case, check, distance, float64_distance, random_checkpoint, randomized, reference
 from oracle import save as save_theirs
 from predicting import predict
-from triptych.assembly.make_task import make_task
 from triptych.config import ConfigError, build
-from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusInfo, Example, Image, pad
 from triptych.data.images import as_png
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn.network import weights_sha256
-from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 TEXT = {
     "vocab_size": 101,
@@ -72,19 +68,15 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @every_case
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
-    mine, their = (load_file(tmp_path / folder / "model.safetensors") for folder in ("ours", "theirs"))
+    mine, their = (load_file(folder / "model.safetensors") for folder in (tmp_path, reference(case).folder))
     assert mine.keys() == their.keys()
     assert all(torch.equal(mine[name], their[name]) for name in their)
 
 
 @every_case
-def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
+def test_equals_theirs_in_float64(case: Case) -> None:
     """An eps that is fixed shows only here."""
-    model: Any = randomized(case.model())
-    save_theirs(model, tmp_path)
-    network = read_network(tmp_path).network.double()
-    given = with_images(network, inputs("right", is_full=False), model)
-    assert distance(ours(network, given), theirs(model.double(), given), None) < 1e-12
+    assert float64_distance(case) < 1e-12
 
 
 LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -304,18 +296,7 @@ def checkpoint_of(folder: Path, *overrides: str, log_scale: float | None = None)
     ]
     config = composed(*chosen, "logger=csv", *overrides)
     tokenizer = build(config, "tokenizer").train([*TEXTS, "a cat of a photo"] * 9)
-    complete(config, tokenizer, CorpusInfo())
-    task: Any = make_task(RunSettings.of(config), tokenizer, CorpusInfo())
-    randomized(task.network)
-    if log_scale is not None:
-        task.network.log_scale.data.fill_(log_scale)
-    path = folder / "run" / "checkpoints" / "last.ckpt"
-    path.parent.mkdir(parents=True)
-    plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint(
-        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
-    )
-    return path
+    return random_checkpoint(folder, config, tokenizer, CorpusInfo(), log_scale=log_scale)
 
 
 OURS = {

@@ -1,6 +1,5 @@
 """GPT-2's, GPT-Neo's and LLaMA's like, against ``transformers``."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,13 @@ import pytest
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from cases import by_day, values_by_day
 from oracle import (
     PAD,
     Case,
     cached_distance,
+    change_config,
     check,
     decoded_alike,
     distance,
@@ -24,6 +23,7 @@ from oracle import (
     one_a_class,
     ours,
     randomized,
+    same,
     theirs,
 )
 from triptych.config import ConfigError, build
@@ -149,17 +149,13 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("case", "num_beams"), values_by_day(LANGUAGE_MODELS, [5, 1]), ids=name_of)
-def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
-    assert decoded_alike(case, tmp_path, num_beams=num_beams)
+def test_writes_what_theirs_writes(case: Case, num_beams: int) -> None:
+    assert decoded_alike(case, num_beams=num_beams)
 
 
 @pytest.mark.parametrize("case", by_day(LANGUAGE_MODELS, one_a_class(LANGUAGE_MODELS)), ids=name_of)
-def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
-    assert cached_distance(case, tmp_path) < 1e-10
-
-
-def same(network: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
+def test_decodes_in_chunks_as_at_once(case: Case) -> None:
+    assert cached_distance(case) < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -193,13 +189,6 @@ def test_reads_shards_and_a_copy_of_the_tied_table(tmp_path: Path) -> None:
     assert same(read_network(tmp_path / "shards").network, expected)
 
 
-def change(folder: Path, **values: Any) -> None:
-    """Changes config.json; None takes a key out."""
-    file = folder / "config.json"
-    content = {**json.loads(file.read_text()), **values}
-    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
-
-
 @pytest.mark.parametrize("scaling", [LINEAR, LLAMA3], ids=["linear", "llama3"])
 @pytest.mark.parametrize("key", ["type", "rope_type"])
 def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: str, tmp_path: Path) -> None:
@@ -207,7 +196,7 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
     new = read_network(tmp_path).config
     old = {name: value for name, value in scaling.items() if name not in ("rope_type", "rope_theta")}
     old_scaling = {key: scaling["rope_type"], **old}
-    change(tmp_path, rope_parameters=None, rope_theta=scaling["rope_theta"], rope_scaling=old_scaling)
+    change_config(tmp_path, rope_parameters=None, rope_theta=scaling["rope_theta"], rope_scaling=old_scaling)
     assert read_network(tmp_path).config == new
     assert new.block.position.scaling.factor == scaling["factor"]
 
@@ -217,7 +206,7 @@ def test_reads_the_rotary_settings_of_old_gpt_neox(tmp_path: Path) -> None:
     rotations = {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5}
     gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=rotations).model().save_pretrained(tmp_path)
     new = read_network(tmp_path).config
-    change(tmp_path, rope_parameters=None, rotary_pct=0.5, rotary_emb_base=77)
+    change_config(tmp_path, rope_parameters=None, rotary_pct=0.5, rotary_emb_base=77)
     assert read_network(tmp_path).config.block.position == new.block.position
     assert (new.block.position.theta, new.block.position.partial_rotary_factor) == (77.0, 0.5)
 
@@ -263,7 +252,7 @@ def test_refuses_what_would_change_the_function(
     case: Case, changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     case.model().save_pretrained(tmp_path)
-    change(tmp_path, **changes)
+    change_config(tmp_path, **changes)
     with pytest.raises(ConfigError, match=r"config\.json") as caught:
         read_network(tmp_path)
     assert words in str(caught.value)
@@ -271,9 +260,9 @@ def test_refuses_what_would_change_the_function(
 
 def test_settings_without_an_effect_are_ignored(tmp_path: Path) -> None:
     gpt2(hf.GPT2LMHeadModel).model().save_pretrained(tmp_path / "gpt2")
-    change(tmp_path / "gpt2", reorder_and_upcast_attn=True)
+    change_config(tmp_path / "gpt2", reorder_and_upcast_attn=True)
     llama(hf.LlamaForCausalLM).model().save_pretrained(tmp_path / "llama")
-    change(tmp_path / "llama", pretraining_tp=2)
+    change_config(tmp_path / "llama", pretraining_tp=2)
     assert read_network(tmp_path / "gpt2").task == read_network(tmp_path / "llama").task == "language_modeling"
 
 

@@ -1,13 +1,12 @@
 """BERT's and RoBERTa's like, against ``transformers``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers as hf
 
-from oracle import Case, check, distance, inputs, ours, randomized, theirs
+from oracle import Case, change_config, check, distance, inputs, ours, randomized, theirs
 from triptych.config import ConfigError, build
 from triptych.interop import read_network, write_network
 from triptych.interop.families.bert import Bert
@@ -161,13 +160,6 @@ def test_exports_networks_of_ours(task: str, settings: dict[str, Any], family: s
         assert distance(ours(network, given), theirs(model.eval(), given), given["mask"]) < 1e-5
 
 
-def change(folder: Path, **values: Any) -> None:
-    """Changes config.json; None takes a key out."""
-    file = folder / "config.json"
-    content = {**json.loads(file.read_text()), **values}
-    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
-
-
 def test_reads_the_settings_of_old_modernberts(tmp_path: Path) -> None:
     rotations = {
         "full_attention": {"rope_type": "default", "rope_theta": 500.0},
@@ -177,7 +169,7 @@ def test_reads_the_settings_of_old_modernberts(tmp_path: Path) -> None:
     modernbert(hf.ModernBertForMaskedLM, rope_parameters=rotations, layer_types=types).model().save_pretrained(tmp_path)
     new = read_network(tmp_path).config
     old = {"global_rope_theta": 500.0, "local_rope_theta": 20.0, "global_attn_every_n_layers": 2}
-    change(tmp_path, rope_parameters=None, layer_types=None, **old)
+    change_config(tmp_path, rope_parameters=None, layer_types=None, **old)
     assert read_network(tmp_path).config == new
     assert new.block.attention.sliding_windows == [None, 3, None, 3]
 
@@ -206,7 +198,7 @@ def test_refuses_what_would_change_the_function(
     case: Case, changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     case.model().save_pretrained(tmp_path)
-    change(tmp_path, **changes)
+    change_config(tmp_path, **changes)
     with pytest.raises(ConfigError, match=r"config\.json") as caught:
         read_network(tmp_path)
     assert words in str(caught.value)

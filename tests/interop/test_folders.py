@@ -11,22 +11,18 @@ import pytest
 import tokenizers
 import torch
 import transformers as hf
-from omegaconf import OmegaConf
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
 import oracle
 import triptych
 from cases import values_by_day
-from command_line import complete, composed
+from command_line import composed
 from predicting import in_double, predict
-from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
-from triptych.config.run_settings import RunSettings
 from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained
-from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 TEXTS = ["a good film", "Bad, bad film!", "the film of the year is a good year of film", "?"]
 
@@ -135,16 +131,7 @@ def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
     corpus = build(config, "data")
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
-    complete(config, tokenizer, corpus.info)
-    task = make_task(RunSettings.of(config), tokenizer, corpus.info)
-    oracle.randomized(task.network)
-    plain = OmegaConf.to_container(config, resolve=True)
-    path = folder / "run" / "checkpoints" / "last.ckpt"
-    path.parent.mkdir(parents=True)
-    write_checkpoint(
-        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
-    )
-    return path
+    return oracle.random_checkpoint(folder, config, tokenizer, corpus.info)
 
 
 class TestExport:

@@ -1,6 +1,5 @@
 """The encoder-decoder families, against ``transformers``."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,18 @@ from oracle import (
     PAD,
     Case,
     cached_distance,
+    change_config,
     check,
     decoded_alike,
     distance,
+    float64_distance,
     inputs,
     name_of,
     one_a_class,
     ours,
     randomized,
+    reference,
+    same,
     theirs,
 )
 from triptych.config import ConfigError, build
@@ -171,29 +174,25 @@ T5_1_1 = CASES[2]
 @pytest.mark.parametrize("case", by_day(CASES, one_a_class(CASES)), ids=name_of)
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
-    files = [load_file(tmp_path / folder / "model.safetensors") for folder in ("ours", "theirs")]
+    files = [load_file(folder / "model.safetensors") for folder in (tmp_path, reference(case).folder)]
     mine, their = ({name for name in file if "embed_positions" not in name} for file in files)  # Marian's file has none
     assert their <= mine <= their | {"lm_head.weight"}  # a tied output that is not scaled is written as an untied one
 
 
 @pytest.mark.parametrize("case", [c for c in GENERATIVE if not c.name.startswith("T5")], ids=name_of)
-def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
+def test_equals_theirs_in_float64(case: Case) -> None:
     """An eps that is fixed shows only here. (T5's norms are float32 there.)"""
-    model = randomized(case.model())
-    model.save_pretrained(tmp_path)
-    given = inputs("right", is_full=True)
-    network = read_network(tmp_path).network.double()
-    assert distance(ours(network, given), theirs(model.double(), given), given["mask"]) < 1e-12
+    assert float64_distance(case) < 1e-12
 
 
 @pytest.mark.parametrize(("case", "num_beams"), values_by_day(GENERATIVE, [5, 1]), ids=name_of)
-def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
-    assert decoded_alike(case, tmp_path, num_beams=num_beams)
+def test_writes_what_theirs_writes(case: Case, num_beams: int) -> None:
+    assert decoded_alike(case, num_beams=num_beams)
 
 
 @pytest.mark.parametrize("case", by_day(GENERATIVE, one_a_class(GENERATIVE)), ids=name_of)
-def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
-    assert cached_distance(case, tmp_path) < 1e-10
+def test_decodes_in_chunks_as_at_once(case: Case) -> None:
+    assert cached_distance(case) < 1e-10
 
 
 @pytest.mark.parametrize("table", [MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding])
@@ -283,10 +282,6 @@ def test_says_what_stands_in_the_way_of_an_export(settings: dict[str, Any], said
     assert not list(tmp_path.iterdir())
 
 
-def same(network: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
-
-
 @pytest.mark.parametrize("case", [CASES[0], CASES[6], CASES[9], CASES[11]], ids=name_of)
 def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
     """facebook/bart-base, for one, is a file of BartModel: no prefix, no bias of the outputs, copies of the table."""
@@ -314,20 +309,13 @@ def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
         read_network(tmp_path / "bare")
 
 
-def change(folder: Path, **values: Any) -> None:
-    """Changes config.json; None takes a key out."""
-    file = folder / "config.json"
-    content = {**json.loads(file.read_text()), **values}
-    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
-
-
 def test_reads_t5_1_1_as_published(tmp_path: Path) -> None:
     """There tie_word_embeddings=false says that nothing is tied or scaled; transformers 5 writes it otherwise."""
     randomized(T5_1_1.model()).save_pretrained(tmp_path)
     read = read_network(tmp_path)
     assert not read.config.model.tie_word_embeddings
     assert not read.config.model.head.scale_states
-    change(tmp_path, tie_word_embeddings=False, scale_decoder_outputs=None, is_gated_act=None, dense_act_fn=None)
+    change_config(tmp_path, tie_word_embeddings=False, scale_decoder_outputs=None, is_gated_act=None, dense_act_fn=None)
     published = read_network(tmp_path)
     assert published.config == read.config
     assert same(published.network, read.network)
@@ -385,7 +373,7 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
 )
 def test_refuses_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:
     case.model().save_pretrained(tmp_path)
-    change(tmp_path, **values)
+    change_config(tmp_path, **values)
     with pytest.raises(ConfigError, match=said):
         read_network(tmp_path)
 

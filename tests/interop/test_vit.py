@@ -7,19 +7,15 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
 import triptych
-from command_line import complete, composed
-from oracle import Case, check, randomized
-from triptych.assembly.make_task import make_task
+from command_line import composed
+from oracle import Case, check, random_checkpoint, randomized
 from triptych.config import ConfigError, build
-from triptych.config.run_settings import RunSettings
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network
 from triptych.interop.networks import configuration
-from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 SMALL = {
     "hidden_size": 32,
@@ -159,14 +155,4 @@ def test_a_decoder_over_patches_is_no_published_family(tmp_path: Path) -> None:
 def checkpoint_of(folder: Path, *overrides: str) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
     config = composed("logger=csv", *overrides)
-    tokenizer, info = Characters().train([]), Digits.info
-    complete(config, tokenizer, info)
-    task = make_task(RunSettings.of(config), tokenizer, info)
-    randomized(task.network)
-    path = folder / "run" / "checkpoints" / "last.ckpt"
-    path.parent.mkdir(parents=True)
-    plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint(
-        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
-    )
-    return path
+    return random_checkpoint(folder, config, Characters().train([]), Digits.info)

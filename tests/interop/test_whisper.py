@@ -10,13 +10,12 @@ import pytest
 import soundfile
 import torch
 import transformers as hf
-from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
 import triptych
 from cases import values_by_day
-from command_line import complete, composed
+from command_line import composed
 from commands import run
 from oracle import (
     Case,
@@ -24,23 +23,20 @@ from oracle import (
     check,
     decoded_alike,
     distance,
-    inputs,
+    float64_distance,
     name_of,
-    ours,
+    random_checkpoint,
     randomized,
-    theirs,
-    with_frames,
+    reference,
 )
 from oracle import save as save_theirs
 from predicting import predict
 from triptych.assembly.encode_splits import encode_sounds
-from triptych.assembly.make_task import make_task
 from triptych.config import ConfigError
-from triptych.config.run_settings import EncodingSettings, RunSettings
+from triptych.config.run_settings import EncodingSettings
 from triptych.data import Audio, Characters, CorpusInfo, Example
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn import sinusoids
-from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
 SMALL = {
     "vocab_size": 101,
@@ -79,29 +75,25 @@ every_case = pytest.mark.parametrize("case", CASES, ids=name_of)
 @every_case
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
-    mine, their = (load_file(tmp_path / folder / "model.safetensors") for folder in ("ours", "theirs"))
+    mine, their = (load_file(folder / "model.safetensors") for folder in (tmp_path, reference(case).folder))
     assert mine.keys() == their.keys()
     assert all(torch.equal(mine[name], their[name]) for name in their)
 
 
 @every_case
-def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
+def test_equals_theirs_in_float64(case: Case) -> None:
     """An eps that is fixed shows only here."""
-    model = randomized(case.model())
-    save_theirs(model, tmp_path)
-    network = read_network(tmp_path).network.double()
-    given = with_frames(network, inputs("right", is_full=True))
-    assert distance(ours(network, given), theirs(model.double(), given), given["mask"]) < 1e-12
+    assert float64_distance(case) < 1e-12
 
 
 @pytest.mark.parametrize(("case", "num_beams"), values_by_day(CASES, [5, 1]), ids=name_of)
-def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
-    assert decoded_alike(case, tmp_path, num_beams=num_beams)
+def test_writes_what_theirs_writes(case: Case, num_beams: int) -> None:
+    assert decoded_alike(case, num_beams=num_beams)
 
 
 @every_case
-def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
-    assert cached_distance(case, tmp_path) < 1e-10
+def test_decodes_in_chunks_as_at_once(case: Case) -> None:
+    assert cached_distance(case) < 1e-10
 
 
 def test_the_fixed_table() -> None:
@@ -321,16 +313,7 @@ def checkpoint_of(folder: Path, *overrides: str) -> Path:
         chosen.append("model.encoder.max_length=50")
     config = composed(*chosen, *overrides)
     tokenizer = Characters().train(["0123456789 "])
-    complete(config, tokenizer, CorpusInfo())
-    task = make_task(RunSettings.of(config), tokenizer, CorpusInfo())
-    randomized(task.network)
-    path = folder / "run" / "checkpoints" / "last.ckpt"
-    path.parent.mkdir(parents=True)
-    plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint(
-        {"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_metadata(plain, task)}, path
-    )
-    return path
+    return random_checkpoint(folder, config, tokenizer, CorpusInfo())
 
 
 OURS = {

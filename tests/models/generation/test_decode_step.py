@@ -4,7 +4,6 @@ with graphs of aten's operators in their place."""
 import copy
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,8 +163,8 @@ def test_every_token_is_the_same_program(
     ),
     ids=name_of,
 )
-def test_give_the_tokens_of_transformers(case: Case, num_beams: int, tmp_path: Path) -> None:
-    assert decoded_alike(case, tmp_path, num_beams=num_beams, steps=DecodeStepPool(captures=False))
+def test_give_the_tokens_of_transformers(case: Case, num_beams: int) -> None:
+    assert decoded_alike(case, num_beams=num_beams, steps=DecodeStepPool(captures=False))
 
 
 @given(size=st.builds(DecodeStepSize, *[st.integers(1, 40)] * 2, st.just(64), st.just(64)), groups=st.integers(1, 40))
