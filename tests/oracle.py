@@ -91,11 +91,17 @@ class Reference:
         return deepcopy(self.model).double(), deepcopy(self.read.network).double()
 
 
+def folder_of_process() -> Path:
+    """A folder that stays until this process ends."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
 @cache
 def reference(case: Case) -> Reference:
     """The model of a case, made, written and read once in a process."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder)
+    folder = folder_of_process()
     torch.manual_seed(0)
     model = randomized(case.model())
     save(model, folder)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import triptych
 from cases import by_day
 from command_line import composed
 from commands import run
-from oracle import Case, check, distance, float64_distance, random_checkpoint, randomized, reference
+from oracle import Case, check, distance, float64_distance, folder_of_process, random_checkpoint, randomized, reference
 from oracle import save as save_theirs
 from predicting import predict
 from triptych.config import ConfigError, build
@@ -83,14 +85,9 @@ LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
 WORDS = ["a", "cat", "dog", "of", "photo"]
 
 
-def published(folder: Path, *, eos: int | None = None, **processor: Any) -> tuple[Any, Any]:
-    """Writes a folder as they are published, with a tokenizer and what makes pixels; gives its model and processor.
-
-    Args:
-        folder: to write to.
-        eos: what config.json says of it; None: the true one, which is the last token.
-        processor: options of what makes pixels.
-    """
+@cache
+def tokenizer_of_words() -> Any:
+    """One that has the words as tokens."""
     tokens = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS)]
     merges = []
     for word in WORDS:
@@ -100,17 +97,31 @@ def published(folder: Path, *, eos: int | None = None, **processor: Any) -> tupl
             parts = ["".join(parts[:2]), *parts[2:]]
             tokens.append(parts[0])
     tokens += ["<|startoftext|>", "<|endoftext|>"]
-    tokenizer = hf.CLIPTokenizer(
-        {token: i for i, token in enumerate(dict.fromkeys(tokens))}, list(dict.fromkeys(merges))
-    )
+    ids = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    return hf.CLIPTokenizer(ids, list(dict.fromkeys(merges)))
+
+
+@cache
+def original(eos: int | None = None) -> Path:
+    """A folder with a tokenizer.
+
+    Args:
+        eos: what config.json says of it; None: the true one, which is the last token.
+    """
+    folder, tokenizer = folder_of_process(), tokenizer_of_words()
     ids = {"vocab_size": len(tokenizer), "bos_token_id": tokenizer.bos_token_id}
-    model = randomized(clip({**ids, "eos_token_id": eos or tokenizer.eos_token_id}).model(), 3)
-    save_theirs(model, folder)
+    save_theirs(randomized(clip({**ids, "eos_token_id": eos or tokenizer.eos_token_id}).model(), 3), folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def published(folder: Path, *, eos: int | None = None, **processor: Any) -> tuple[Any, Any]:
+    """Writes that folder with these options of what makes pixels; gives its model and processor."""
+    shutil.copytree(original(eos), folder, dirs_exist_ok=True)
     sizes = {"size": {"shortest_edge": 12}, "crop_size": {"height": 12, "width": 12}}
     images = hf.CLIPImageProcessorPil(**{**sizes, **processor})
     images.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return hf.CLIPModel.from_pretrained(folder).eval(), hf.CLIPProcessor(images, tokenizer)
+    return hf.CLIPModel.from_pretrained(folder).eval(), hf.CLIPProcessor(images, tokenizer_of_words())
 
 
 def pictures(channels: int = 3, side: int = 12) -> list[Image]:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from oracle import (
     decoded_alike,
     distance,
     float64_distance,
+    folder_of_process,
     name_of,
     random_checkpoint,
     randomized,
@@ -137,24 +140,35 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def published(folder: Path, **settings: Any) -> tuple[Any, Any]:
-    """Writes a folder with these generation settings, a tokenizer and what makes frames; gives the model and the
-    processor of it. The end comes often: in place of two letters that do."""
+@cache
+def original() -> Path:
+    """A folder with a tokenizer and what makes frames. The end comes often: in place of two letters that do."""
     config = {**SMALL, **IDS, "vocab_size": ID["notimestamps"] + 1, "max_target_positions": 60}
     model = randomized(hf.WhisperForConditionalGeneration(hf.WhisperConfig(**config)), 3)
     with torch.no_grad():
         table = model.get_input_embeddings().weight
         table[END] = 0.7 * (table[239] + table[241])
+    folder = folder_of_process()
     save_theirs(model, folder)
-    (folder / "generation_config.json").write_text(json.dumps({**IDS, **settings}))
     tokens = {token: i for i, token in enumerate([*LETTERS, *WORDS])} | {"<|endoftext|>": END}
     tokenizer = hf.WhisperTokenizer(tokens, [tuple(word) for word in WORDS])
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{name}|>" for name in SPECIAL[1:]]})
     tokenizer.save_pretrained(folder)
     assert hf.AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<|notimestamps|>") == ID["notimestamps"]
-    return hf.WhisperForConditionalGeneration.from_pretrained(folder).eval(), hf.WhisperProcessor.from_pretrained(
-        folder
-    )
+    return folder
+
+
+def publish(folder: Path, **settings: Any) -> None:
+    """Writes that folder with these generation settings."""
+    shutil.copytree(original(), folder, dirs_exist_ok=True)
+    (folder / "generation_config.json").write_text(json.dumps({**IDS, **settings}))
+
+
+def published(folder: Path, **settings: Any) -> tuple[Any, Any]:
+    """Writes the same; gives the model and the processor of it."""
+    publish(folder, **settings)
+    model = hf.WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    return model, hf.WhisperProcessor.from_pretrained(folder)
 
 
 def sounds(*seconds: float) -> list[Audio]:
@@ -277,7 +291,7 @@ def test_a_processor_of_transformers_5_is_read(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path: Path) -> None:
-    published(tmp_path)
+    publish(tmp_path)
     path = tmp_path / f"{file}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     with pytest.raises(ConfigError) as caught:
@@ -288,7 +302,7 @@ def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path
 
 def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """To the positions of the encoder, of which there are fewer than the decoder's."""
-    published(tmp_path)
+    publish(tmp_path)
     task = load_pretrained(tmp_path).task
     assert task.audio is not None
     assert (task.max_length, task.audio.max_positions) == (60, 50)
@@ -393,7 +407,7 @@ def test_other_architectures_hear_otherwise(tmp_path: Path) -> None:
 
 def test_as_commands(tmp_path: Path) -> None:
     """A folder is imported, hears a file, and is trained further on other sounds."""
-    published(tmp_path / "theirs", **PUBLISHED, language="en")
+    publish(tmp_path / "theirs", **PUBLISHED, language="en")
     for name, (sound,) in (("short", sounds(0.4)), ("long", sounds(1.2))):
         soundfile.write(tmp_path / f"{name}.wav", sound.samples, 16000)
         (tmp_path / f"{name}.txt").write_text(f"{name}.wav\n")
