@@ -1,0 +1,50 @@
+"""What ``triptych new`` writes."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from command_line import composed
+
+
+def test_skeletons_name_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """Their keys are settings of what they choose or name, and what they import is there."""
+    monkeypatch.chdir(tmp_path)
+    for kind, name in (("experiment", "mine/first"), ("task", "script"), ("corpus", "sums")):
+        assert answer("new", kind, name)[0] == 0
+    experiment = yaml.safe_load((tmp_path / "conf/experiment/mine/first.yaml").read_text())
+    choices = [entry.popitem() for entry in experiment.pop("defaults")]
+    config = composed(*(f"{group.removeprefix('override /')}={choice}" for group, choice in choices))
+    assert OmegaConf.merge(config, experiment).trainer.max_steps == experiment["trainer"]["max_steps"]
+    modules = sorted(tmp_path.rglob("*.py"))
+    assert len(modules) >= 5
+    for file in modules:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("triptych"):
+                assert all(hasattr(importlib.import_module(node.module), name.name) for name in node.names)
+
+
+@pytest.mark.nightly
+def test_skeletons_pass_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind, name in (("experiment", "mine/first"), ("task", "script"), ("corpus", "sums")):
+        assert answer("new", kind, name)[0] == 0
+    tests = sorted(tmp_path.glob("test_*.py"))
+    assert len(tests) == 3
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *tests], cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "3 passed" in finished.stdout
+    assert (
+        answer("new", "task", "script")[2] == "error: triptych new task script: script.py exists; expected a new file\n"
+    )
