@@ -72,9 +72,11 @@ def all_imports_of(test: Path) -> set[str]:
 def order(changes: set[Path]) -> list[Path]:
     """The files of tests that changed files need, as they are to run."""
     graph = grimp.build_graph("triptych")
-    modules, rooms, words = set(), set(), set()
+    modules, rooms, words, named = set(), set(), set(), set()
     for change in changes:
         if change.parts[0] == "src":
+            if change.suffix == ".py" and (ROOT / change).exists():  # its docstring may name its tests
+                named |= {Path(name) for name in re.findall(r"tests/[\w/]+\.py", (ROOT / change).read_text())}
             module = ".".join(change.with_suffix("").parts[1:]).removesuffix(".__init__")
             while module not in graph.modules:  # a file that is gone, or no Python: its package
                 module = module.rpartition(".")[0]
@@ -94,7 +96,7 @@ def order(changes: set[Path]) -> list[Path]:
         starts_processes = "subprocess" in imports
         if place in changes:
             return (0,)
-        if ".".join(["triptych", *place.parts[1:-1], test.stem.removeprefix("test_")]) in modules:
+        if place in named or ".".join(["triptych", *place.parts[1:-1], test.stem.removeprefix("test_")]) in modules:
             return (1,)
         if place.parts[1] in rooms or any(re.search(rf"\b{re.escape(word)}(?!\w)", test.read_text()) for word in words):
             return (2, starts_processes)

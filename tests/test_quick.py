@@ -40,6 +40,10 @@ def test_what_a_change_needs(change: str, needed: str) -> None:
     assert needed in order(change)
 
 
+def test_what_a_module_names_is_first() -> None:
+    assert order("src/triptych/nn/packing.py")[0] == "models/test_packed.py"
+
+
 @pytest.mark.parametrize("change", ["src/triptych/report/labels.py", "conf/task/tagging.yaml", "README.md"])
 def test_what_is_not_reached_is_not_run(change: str) -> None:
     assert "nn/test_stack.py" not in order(change)

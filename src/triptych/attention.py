@@ -1,4 +1,7 @@
-"""The old name of ``triptych.report.attention_maps``, until version 0.4."""
+"""The old name of ``triptych.report.attention_maps``, until version 0.4.
+
+Tested by tests/report/test_attention_maps.py.
+"""
 
 from triptych.report.attention_maps import AttentionMap, AttentionMaps, attention_maps, record_attention, rollout
 

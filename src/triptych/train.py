@@ -1,4 +1,7 @@
-"""``triptych train``: one training run, from the configuration to the record in its run directory."""
+"""``triptych train``: one training run, from the configuration to the record in its run directory.
+
+Tested by tests/cli/test_runs.py and tests/training/test_strategies.py.
+"""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import json

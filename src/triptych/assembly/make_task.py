@@ -1,4 +1,7 @@
-"""Builds a task and its network from a configuration."""
+"""Builds a task and its network from a configuration.
+
+Tested by tests/config/test_parts.py and tests/config/test_conf.py.
+"""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Restores a task from a checkpoint."""
+"""Restores a task from a checkpoint.
+
+Tested by tests/test_exactness.py and tests/config/test_terms.py.
+"""
 # Takes a DictConfig: a configuration is made here, or read back to be changed.
 
 import logging

@@ -1,4 +1,7 @@
-"""``triptych chat``: a conversation with a trained model, in the terminal."""
+"""``triptych chat``: a conversation with a trained model, in the terminal.
+
+Tested by tests/cli/test_runs.py.
+"""
 
 import sys
 from contextlib import suppress

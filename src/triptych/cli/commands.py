@@ -1,4 +1,7 @@
-"""The console command ``triptych``: its sub-commands, and how it handles errors and signals."""
+"""The console command ``triptych``: its sub-commands, and how it handles errors and signals.
+
+Tested by tests/cli/test_runs.py and tests/cli/test_browse.py.
+"""
 
 import os
 import platform

@@ -1,4 +1,7 @@
-"""The sub-commands for run directories, checkpoints and published data. Each imports what it needs when called."""
+"""The sub-commands for run directories, checkpoints and published data. Each imports what it needs when called.
+
+Tested by tests/test_printed_commands.py and tests/studies/test_study.py.
+"""
 
 import argparse
 import re

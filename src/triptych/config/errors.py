@@ -1,4 +1,7 @@
-"""Errors caused by the user's input, and helpers for their messages."""
+"""Errors caused by the user's input, and helpers for their messages.
+
+Tested by tests/config/test_build.py and tests/assembly/test_early_checks.py.
+"""
 
 import difflib
 from collections.abc import Iterator, Sequence

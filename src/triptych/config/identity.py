@@ -1,4 +1,7 @@
-"""The settings that identify a run, and those that do not affect its result."""
+"""The settings that identify a run, and those that do not affect its result.
+
+Tested by tests/training/test_resume.py and tests/interop/test_published_settings.py.
+"""
 
 from functools import cache
 from importlib.resources import files

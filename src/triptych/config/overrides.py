@@ -1,4 +1,7 @@
-"""The overrides of the command line, and how they combine with experiments and checkpoints."""
+"""The overrides of the command line, and how they combine with experiments and checkpoints.
+
+Tested by tests/launch/test_sweep.py, tests/config/test_diagnose.py and tests/planning/test_matching.py.
+"""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging

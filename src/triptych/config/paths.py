@@ -1,4 +1,7 @@
-"""Files and folders that a configuration names."""
+"""Files and folders that a configuration names.
+
+Tested by tests/planning/test_doctor.py.
+"""
 
 import os
 import tempfile

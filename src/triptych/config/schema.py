@@ -1,4 +1,7 @@
-"""The typed schema of the configuration. ``config/build.py`` builds objects from it."""
+"""The typed schema of the configuration. ``config/build.py`` builds objects from it.
+
+Tested by tests/config/test_build.py and tests/config/test_conf.py.
+"""
 # Takes a DictConfig: the nodes are open, each typed by the class that its _target_ names.
 
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Audio: reading, samples, and log-mel spectrograms."""
+"""Audio: reading, samples, and log-mel spectrograms.
+
+Tested by tests/data/test_audio.py and tests/data/test_foreign_audio.py.
+"""
 
 import hashlib
 import struct

@@ -1,4 +1,7 @@
-"""Examples, the items of a corpus."""
+"""Examples, the items of a corpus.
+
+Tested by tests/data/corpora/test_conversations.py and tests/tasks/test_chat.py.
+"""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence

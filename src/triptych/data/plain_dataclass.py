@@ -1,4 +1,7 @@
-"""Metadata of corpora and tokenizers that checkpoints contain."""
+"""Metadata of corpora and tokenizers that checkpoints contain.
+
+Tested by tests/data/tokenizers/test_tokenizer.py and tests/tasks/test_task.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,4 +1,7 @@
-"""The prefix of a text that is given to a prefix language model."""
+"""The prefix of a text that is given to a prefix language model.
+
+Tested by tests/data/corpora/test_dates.py and tests/tasks/test_language_modeling.py.
+"""
 
 from zlib import crc32
 

@@ -1,4 +1,7 @@
-"""Training, validation and test examples."""
+"""Training, validation and test examples.
+
+Tested by tests/data/readers/test_files.py and tests/data/corpora/test_corpus.py.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""A Jinja sandbox for untrusted chat templates: no access to Python objects, and limits on memory and time."""
+"""A Jinja sandbox for untrusted chat templates: no access to Python objects, and limits on memory and time.
+
+Tested by tests/data/test_chat_template.py.
+"""
 
 import datetime
 import functools

@@ -1,4 +1,7 @@
-"""The model card of an exported run."""
+"""The model card of an exported run.
+
+Tested by tests/interop/test_clip.py and tests/interop/test_whisper.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

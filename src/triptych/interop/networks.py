@@ -1,4 +1,7 @@
-"""Import and export of networks as Hugging Face folders: configuration and weights."""
+"""Import and export of networks as Hugging Face folders: configuration and weights.
+
+Tested by tests/interop/test_refusals.py and tests/interop/test_full_families.py.
+"""
 # Takes a DictConfig: creates a configuration, or reads one to change it.
 
 import logging

@@ -1,4 +1,7 @@
-"""Converts tensors between the names of a folder and ours."""
+"""Converts tensors between the names of a folder and ours.
+
+Tested by tests/interop/test_refusals.py.
+"""
 
 import json
 import re

@@ -1,5 +1,8 @@
 """The ranks, CPUs and devices of this process, from environment variables, the system and the configuration; without
-torch."""
+torch.
+
+Tested by tests/launch/test_processes.py.
+"""
 
 import os
 

@@ -1,4 +1,7 @@
-"""Allows one job at a time in a run directory."""
+"""Allows one job at a time in a run directory.
+
+Tested by tests/storage/test_locks.py and tests/launch/test_watch.py.
+"""
 
 import os
 import socket

@@ -1,4 +1,7 @@
-"""Requeues SLURM jobs."""
+"""Requeues SLURM jobs.
+
+Tested by tests/faults/processes/test_resume_faults.py.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""SLURM's queue: array tasks and their states."""
+"""SLURM's queue: array tasks and their states.
+
+Tested by tests/launch/test_watch.py.
+"""
 
 import json
 import os

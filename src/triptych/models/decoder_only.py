@@ -1,4 +1,8 @@
-"""The decoder-only model: every position attends only to itself and earlier positions (as in GPT)."""
+"""The decoder-only model: every position attends only to itself and earlier positions (as in GPT).
+
+Tested by tests/models/test_model_properties.py, tests/models/test_model_errors.py,
+tests/models/test_images_before_text.py and tests/models/test_sounds.py.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,7 @@
-"""The encoder-decoder Transformer: the decoder generates the target and attends to the encoded source."""
+"""The encoder-decoder Transformer: the decoder generates the target and attends to the encoded source.
+
+Tested by tests/models/test_model_properties.py and tests/models/test_model_errors.py.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar

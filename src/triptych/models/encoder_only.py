@@ -1,4 +1,7 @@
-"""The encoder-only model: every position attends to every other (as in BERT)."""
+"""The encoder-only model: every position attends to every other (as in BERT).
+
+Tested by tests/models/test_model_properties.py and tests/models/test_model_errors.py.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,7 @@
-"""Counts parameters and floating-point operations of a network."""
+"""Counts parameters and floating-point operations of a network.
+
+Tested by tests/models/test_flops.py and tests/config/test_families.py.
+"""
 
 import traceback
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Computation without autocast."""
+"""Computation without autocast.
+
+Tested by tests/nn/kernels/test_cross_entropy.py and tests/tasks/test_contrastive.py.
+"""
 
 from contextlib import AbstractContextManager
 

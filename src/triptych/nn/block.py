@@ -1,4 +1,7 @@
-"""One layer of an encoder or decoder stack."""
+"""One layer of an encoder or decoder stack.
+
+Tested by tests/nn/test_block.py and tests/nn/test_published_parts.py.
+"""
 
 from collections.abc import Callable
 

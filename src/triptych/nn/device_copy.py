@@ -1,4 +1,7 @@
-"""Asynchronous transfers between the CPU and a device, and copies of modules with other tensors."""
+"""Asynchronous transfers between the CPU and a device, and copies of modules with other tensors.
+
+Tested by tests/planning/test_peak_memory.py and tests/models/generation/test_beam_search.py.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy

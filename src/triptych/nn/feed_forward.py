@@ -1,4 +1,7 @@
-"""The position-wise feed-forward sub-layer."""
+"""The position-wise feed-forward sub-layer.
+
+Tested by tests/nn/test_block.py.
+"""
 
 from collections.abc import Callable
 from functools import partial

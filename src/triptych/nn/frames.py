@@ -1,4 +1,7 @@
-"""The embedding of audio frames."""
+"""The embedding of audio frames.
+
+Tested by tests/nn/test_frames.py and tests/nn/test_long_inputs_in_16_bits.py.
+"""
 
 from typing import Literal
 

@@ -1,4 +1,7 @@
-"""Linformer: attention to a fixed number of projected keys and values."""
+"""Linformer: attention to a fixed number of projected keys and values.
+
+Tested by tests/nn/test_efficient_attention.py.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""Longformer: windowed attention with a few global tokens."""
+"""Longformer: windowed attention with a few global tokens.
+
+Tested by tests/nn/test_efficient_attention.py.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar

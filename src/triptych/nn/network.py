@@ -1,4 +1,7 @@
-"""The base class of the architectures."""
+"""The base class of the architectures.
+
+Tested by tests/models/test_model_parameters.py and tests/nn/test_initialization.py.
+"""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Norms. Each is a part (see ``triptych.nn.sizes``) that is built from a width."""
+"""Norms. Each is a part (see ``triptych.nn.sizes``) that is built from a width.
+
+Tested by tests/nn/test_block.py.
+"""
 
 from torch import nn
 

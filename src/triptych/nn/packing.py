@@ -1,4 +1,7 @@
-"""Documents packed into one row, without padding between them."""
+"""Documents packed into one row, without padding between them.
+
+Tested by tests/models/test_packed.py.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,4 +1,7 @@
-"""Performer: softmax attention by positive random features, at a cost linear in the length of a text."""
+"""Performer: softmax attention by positive random features, at a cost linear in the length of a text.
+
+Tested by tests/nn/test_efficient_attention.py.
+"""
 
 import math
 

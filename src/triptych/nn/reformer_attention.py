@@ -1,4 +1,7 @@
-"""Reformer: attention among tokens with the same hash."""
+"""Reformer: attention among tokens with the same hash.
+
+Tested by tests/nn/test_efficient_attention.py.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""Residual connections around sub-layers."""
+"""Residual connections around sub-layers.
+
+Tested by tests/nn/test_block.py and tests/nn/test_published_parts.py.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

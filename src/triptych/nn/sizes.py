@@ -1,4 +1,7 @@
-"""The sizes that the parts of a stack are built from."""
+"""The sizes that the parts of a stack are built from.
+
+Tested by tests/config/test_parts.py and tests/nn/test_initialization.py.
+"""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,8 @@
 """The memory that autograd needs for a forward pass on a GPU, as a formula. On CPUs it is measured instead
-(``triptych.planning.peak_memory``), until that is confirmed on a GPU."""
+(``triptych.planning.peak_memory``), until that is confirmed on a GPU.
+
+Tested by tests/planning/test_memory.py.
+"""
 
 from collections.abc import Set
 from dataclasses import dataclass

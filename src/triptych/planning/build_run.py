@@ -1,4 +1,7 @@
-"""Builds a run from a plan: the task with its network, the data and the trainer."""
+"""Builds a run from a plan: the task with its network, the data and the trainer.
+
+Tested by tests/cli/test_runs.py.
+"""
 
 import json
 import logging

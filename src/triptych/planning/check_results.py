@@ -1,4 +1,7 @@
-"""The checks of the doctor: each becomes one line of its table."""
+"""The checks of the doctor: each becomes one line of its table.
+
+Tested by tests/planning/test_doctor.py and tests/test_testing.py.
+"""
 # Takes a DictConfig: it checks keys and classes that any file may name.
 
 import logging

@@ -1,4 +1,7 @@
-"""The doctor's output as tables for the terminal."""
+"""The doctor's output as tables for the terminal.
+
+Tested by tests/planning/test_doctor.py.
+"""
 
 from dataclasses import asdict
 

@@ -1,4 +1,7 @@
-"""The batch script of a sweep, for the doctor."""
+"""The batch script of a sweep, for the doctor.
+
+Tested by tests/test_printed_commands.py and tests/planning/test_doctor.py.
+"""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging

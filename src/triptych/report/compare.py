@@ -1,4 +1,7 @@
-"""Compares runs from their directories: a table on the terminal, an HTML page, and the same content as JSON."""
+"""Compares runs from their directories: a table on the terminal, an HTML page, and the same content as JSON.
+
+Tested by tests/report/page/test_render.py.
+"""
 
 import json
 import math

@@ -1,4 +1,7 @@
-"""The metrics of one model, for the terminal."""
+"""The metrics of one model, for the terminal.
+
+Tested by tests/cli/test_runs.py.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,7 @@
-"""The comparison as a table on the terminal."""
+"""The comparison as a table on the terminal.
+
+Tested by tests/report/page/test_render.py.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Predictions and attention weights of a trained network on test examples, for the record of a run."""
+"""Predictions and attention weights of a trained network on test examples, for the record of a run.
+
+Tested by tests/report/test_attention_maps.py.
+"""
 
 import json
 import math

@@ -1,4 +1,7 @@
-"""Scaling laws of finished runs, or of a table of models: on the terminal, as a page, and as JSON."""
+"""Scaling laws of finished runs, or of a table of models: on the terminal, as a page, and as JSON.
+
+Tested by tests/report/statistics/test_scaling.py.
+"""
 
 import csv
 import json

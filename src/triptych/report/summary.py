@@ -1,4 +1,7 @@
-"""Builds the record of a run, summary.json."""
+"""Builds the record of a run, summary.json.
+
+Tested by tests/report/test_write_record.py and tests/cli/test_runs.py.
+"""
 
 import re
 import subprocess

@@ -1,4 +1,7 @@
-"""Optuna's journal with recovery from an incomplete last record."""
+"""Optuna's journal with recovery from an incomplete last record.
+
+Tested by tests/search/test_optuna_study.py.
+"""
 
 import json
 import logging

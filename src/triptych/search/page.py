@@ -1,4 +1,7 @@
-"""Results of a search: a table on the terminal, and a page with charts."""
+"""Results of a search: a table on the terminal, and a page with charts.
+
+Tested by tests/search/test_optuna_study.py.
+"""
 
 import json
 import shlex

@@ -1,4 +1,7 @@
-"""Shared by a search and its runs: storage of the trials, pruners, and locks."""
+"""Shared by a search and its runs: storage of the trials, pruners, and locks.
+
+Tested by tests/search/test_optuna_study.py.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

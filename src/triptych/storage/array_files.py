@@ -1,4 +1,7 @@
-"""Files of arrays in the cache."""
+"""Files of arrays in the cache.
+
+Tested by tests/storage/test_locks.py and tests/data/corpora/test_example_cache.py.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,7 @@
-"""A cache for later runs, in the folder of the environment variable TRIPTYCH_CACHE or ~/.cache/triptych."""
+"""A cache for later runs, in the folder of the environment variable TRIPTYCH_CACHE or ~/.cache/triptych.
+
+Tested by tests/storage/test_locks.py.
+"""
 
 import hashlib
 import json

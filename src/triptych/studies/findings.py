@@ -1,4 +1,7 @@
-"""Tests the claims of a study with its runs."""
+"""Tests the claims of a study with its runs.
+
+Tested by tests/report/test_findings.py.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Runs a study, and reports its findings on the terminal, as a page, as Markdown, and as JSON."""
+"""Runs a study, and reports its findings on the terminal, as a page, as Markdown, and as JSON.
+
+Tested by tests/studies/test_study.py.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The audio input of a network: log-mel frames."""
+"""The audio input of a network: log-mel frames.
+
+Tested by tests/tasks/test_transcription.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

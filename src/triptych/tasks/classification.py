@@ -1,4 +1,7 @@
-"""The classification of texts, text pairs, images or audio clips."""
+"""The classification of texts, text pairs, images or audio clips.
+
+Tested by tests/tasks/test_task.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

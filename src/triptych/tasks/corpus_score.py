@@ -1,4 +1,7 @@
-"""The scores of sacrebleu as torchmetrics metrics."""
+"""The scores of sacrebleu as torchmetrics metrics.
+
+Tested by tests/tasks/test_word_splitting.py.
+"""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""The forward pass of a batch through each architecture."""
+"""The forward pass of a batch through each architecture.
+
+Tested by tests/tasks/test_task.py and tests/report/test_attention_maps.py.
+"""
 
 import torch
 from jaxtyping import Float, Int

@@ -1,4 +1,7 @@
-"""The base class of generative tasks."""
+"""The base class of generative tasks.
+
+Tested by tests/tasks/test_task.py.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,7 @@
-"""The metrics that compare the runs of a task; the record of each run contains them for pages."""
+"""The metrics that compare the runs of a task; the record of each run contains them for pages.
+
+Tested by tests/report/test_labels.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

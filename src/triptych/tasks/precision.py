@@ -1,4 +1,7 @@
-"""The numerical precision of a task."""
+"""The numerical precision of a task.
+
+Tested by tests/planning/test_peak_memory.py and tests/test_evaluate.py.
+"""
 
 from dataclasses import dataclass
 

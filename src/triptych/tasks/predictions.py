@@ -1,4 +1,7 @@
-"""The predictions of a task: for one input, and for the batches of a test."""
+"""The predictions of a task: for one input, and for the batches of a test.
+
+Tested by tests/training/test_lightning_module.py.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Batched predictions with a trained task."""
+"""Batched predictions with a trained task.
+
+Tested by tests/tasks/test_task.py.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""The base class of tasks with one prediction for a whole text, text pair, image, or audio clip."""
+"""The base class of tasks with one prediction for a whole text, text pair, image, or audio clip.
+
+Tested by tests/tasks/test_question_answering.py.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

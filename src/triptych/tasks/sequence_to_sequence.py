@@ -1,4 +1,7 @@
-"""The base class of tasks that generate a target text from a source, such as translation."""
+"""The base class of tasks that generate a target text from a source, such as translation.
+
+Tested by tests/tasks/test_task.py.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The base class of tasks that generate text from audio or an image."""
+"""The base class of tasks that generate text from audio or an image.
+
+Tested by tests/tasks/test_captioning.py and tests/tasks/test_transcription.py.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence

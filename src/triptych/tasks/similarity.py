@@ -1,4 +1,7 @@
-"""The task of predicting a score for a pair of texts, or for a text."""
+"""The task of predicting a score for a pair of texts, or for a text.
+
+Tested by tests/tasks/test_question_answering.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The task of generating a text from a text, such as answering questions or summarizing."""
+"""The task of generating a text from a text, such as answering questions or summarizing.
+
+Tested by tests/tasks/test_word_splitting.py.
+"""
 
 import math
 import re

@@ -1,4 +1,7 @@
-"""The translation task."""
+"""The translation task.
+
+Tested by tests/tasks/test_task.py and tests/tasks/test_word_splitting.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Checkpoint files: PyTorch archives with their SHA-256 in the archive comment, read as data and never as code."""
+"""Checkpoint files: PyTorch archives with their SHA-256 in the archive comment, read as data and never as code.
+
+Tested by tests/faults/test_file_faults.py.
+"""
 
 import hashlib
 import zipfile

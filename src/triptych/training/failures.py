@@ -1,4 +1,7 @@
-"""Explanations of failed runs, with advice."""
+"""Explanations of failed runs, with advice.
+
+Tested by tests/faults/test_health_faults.py and tests/faults/processes/test_process_faults.py.
+"""
 
 import traceback
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""The compute device: its choice, memory and name."""
+"""The compute device: its choice, memory and name.
+
+Tested by tests/gpu/test_trainings.py.
+"""
 
 import ctypes
 import platform

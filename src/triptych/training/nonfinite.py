@@ -1,4 +1,7 @@
-"""Steps whose loss or gradient is not finite."""
+"""Steps whose loss or gradient is not finite.
+
+Tested by tests/tasks/test_task.py.
+"""
 
 from math import isfinite
 

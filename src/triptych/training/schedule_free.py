@@ -1,4 +1,7 @@
-"""The optimizer of ``schedulefree``, an optional dependency, and the handling of its two sets of weights."""
+"""The optimizer of ``schedulefree``, an optional dependency, and the handling of its two sets of weights.
+
+Tested by tests/training/test_optimizers.py.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Learning rate schedules: the factor of the learning rate at each step, with a linear warmup."""
+"""Learning rate schedules: the factor of the learning rate at each step, with a linear warmup.
+
+Tested by tests/training/test_optimizers.py.
+"""
 
 import math
 from dataclasses import dataclass

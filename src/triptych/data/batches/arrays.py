@@ -1,4 +1,7 @@
-"""Encoded splits of short texts as flat arrays, which are cached on disk."""
+"""Encoded splits of short texts as flat arrays, which are cached on disk.
+
+Tested by tests/data/corpora/test_example_cache.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass

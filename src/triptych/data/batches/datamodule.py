@@ -1,4 +1,7 @@
-"""The LightningDataModule, which makes the data loaders."""
+"""The LightningDataModule, which makes the data loaders.
+
+Tested by tests/assembly/test_loaders.py and tests/data/corpora/test_example_cache.py.
+"""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Token ids of texts on disk: tokenized once, read by memory map."""
+"""Token ids of texts on disk: tokenized once, read by memory map.
+
+Tested by tests/data/readers/test_long_text.py.
+"""
 
 import hashlib
 import json

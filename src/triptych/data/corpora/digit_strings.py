@@ -1,4 +1,7 @@
-"""The base of synthetic corpora of digit strings in noise."""
+"""The base of synthetic corpora of digit strings in noise.
+
+Tested by tests/data/corpora/test_drawn_digits.py and tests/data/corpora/test_tone_digits.py.
+"""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,4 +1,7 @@
-"""Corpora whose examples are rows of tables."""
+"""Corpora whose examples are rows of tables.
+
+Tested by tests/data/corpora/test_hub.py and tests/data/corpora/test_conversations.py.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Tables whose rows name files."""
+"""Tables whose rows name files.
+
+Tested by tests/data/corpora/test_audio_files.py and tests/data/corpora/test_image_files.py.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Reads the audio files of a corpus, all with samples from -1 to 1."""
+"""Reads the audio files of a corpus, all with samples from -1 to 1.
+
+Tested by tests/data/corpora/test_audio_files.py.
+"""
 
 import logging
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Converts rows of a table to examples."""
+"""Converts rows of a table to examples.
+
+Tested by tests/data/readers/test_tables.py.
+"""
 
 import json
 import math

@@ -1,4 +1,7 @@
-"""Reads the image files of a corpus, converted to the same channels and size."""
+"""Reads the image files of a corpus, converted to the same channels and size.
+
+Tested by tests/data/corpora/test_image_files.py.
+"""
 
 import logging
 from collections import Counter

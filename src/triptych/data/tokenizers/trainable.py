@@ -1,4 +1,7 @@
-"""Tokenizers that Triptych trains: bytes, characters, words, WordPiece, byte pairs and unigram."""
+"""Tokenizers that Triptych trains: bytes, characters, words, WordPiece, byte pairs and unigram.
+
+Tested by tests/data/tokenizers/test_tokenizer.py.
+"""
 
 import io
 import re

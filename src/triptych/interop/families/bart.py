@@ -1,4 +1,7 @@
-"""BART (Lewis et al. 2020)."""
+"""BART (Lewis et al. 2020).
+
+Tested by tests/interop/test_full_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

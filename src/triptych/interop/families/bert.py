@@ -1,4 +1,7 @@
-"""BERT (Devlin et al. 2019)."""
+"""BERT (Devlin et al. 2019).
+
+Tested by tests/interop/test_encoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

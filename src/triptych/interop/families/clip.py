@@ -1,4 +1,7 @@
-"""CLIP (Radford et al. 2021)."""
+"""CLIP (Radford et al. 2021).
+
+Tested by tests/interop/test_clip.py.
+"""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Equivalences: different settings for the same function, after a conversion of the weights."""
+"""Equivalences: different settings for the same function, after a conversion of the weights.
+
+Tested by tests/interop/test_equivalences.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

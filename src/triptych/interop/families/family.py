@@ -1,4 +1,7 @@
-"""The base class of model families, which describes how to read and write their folders."""
+"""The base class of model families, which describes how to read and write their folders.
+
+Tested by tests/interop/test_encoder_families.py and tests/interop/test_refusals.py.
+"""
 
 import re
 from abc import ABC, abstractmethod

@@ -1,4 +1,7 @@
-"""GPT-2 (Radford et al. 2019), and with more positions GPT-3's sizes (Brown et al. 2020)."""
+"""GPT-2 (Radford et al. 2019), and with more positions GPT-3's sizes (Brown et al. 2020).
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

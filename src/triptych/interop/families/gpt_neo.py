@@ -1,4 +1,7 @@
-"""GPT-Neo (Black et al. 2021): GPT-3's alternation of dense and banded attention (Brown et al. 2020), published."""
+"""GPT-Neo (Black et al. 2021): GPT-3's alternation of dense and banded attention (Brown et al. 2020), published.
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""GPT-NeoX (Black et al. 2022), and Pythia (Biderman et al. 2023)."""
+"""GPT-NeoX (Black et al. 2022), and Pythia (Biderman et al. 2023).
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Windows by layer: ``layer_types`` of a configuration, full_attention or sliding_attention for each."""
+"""Windows by layer: ``layer_types`` of a configuration, full_attention or sliding_attention for each.
+
+Tested by tests/interop/test_decoder_families.py and tests/interop/test_encoder_families.py.
+"""
 
 from collections.abc import Sequence
 from typing import Any

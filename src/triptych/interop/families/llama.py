@@ -1,4 +1,7 @@
-"""LLaMA 1, 2 and 3 (Touvron et al. 2023, Dubey et al. 2024)."""
+"""LLaMA 1, 2 and 3 (Touvron et al. 2023, Dubey et al. 2024).
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

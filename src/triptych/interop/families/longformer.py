@@ -1,4 +1,7 @@
-"""Longformer (Beltagy et al. 2020)."""
+"""Longformer (Beltagy et al. 2020).
+
+Tested by tests/interop/test_encoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""MarianMT (Junczys-Dowmunt et al. 2018), equal to the original Transformer (Vaswani et al. 2017)."""
+"""MarianMT (Junczys-Dowmunt et al. 2018), equal to the original Transformer (Vaswani et al. 2017).
+
+Tested by tests/interop/test_full_families.py.
+"""
 
 from collections.abc import Mapping
 

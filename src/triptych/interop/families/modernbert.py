@@ -1,4 +1,7 @@
-"""ModernBERT (Warner et al. 2024), and the encoders of Ettin (Weller et al. 2025)."""
+"""ModernBERT (Warner et al. 2024), and the encoders of Ettin (Weller et al. 2025).
+
+Tested by tests/interop/test_encoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""ModernBERT's decoder: the decoders of Ettin (Weller et al. 2025)."""
+"""ModernBERT's decoder: the decoders of Ettin (Weller et al. 2025).
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""OLMo 2 (OLMo Team 2025)."""
+"""OLMo 2 (OLMo Team 2025).
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

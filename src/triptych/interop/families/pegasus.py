@@ -1,4 +1,7 @@
-"""PEGASUS (Zhang et al. 2020)."""
+"""PEGASUS (Zhang et al. 2020).
+
+Tested by tests/interop/test_full_families.py.
+"""
 
 from collections.abc import Mapping
 

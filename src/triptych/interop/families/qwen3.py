@@ -1,4 +1,7 @@
-"""Qwen 3 (Yang et al. 2025), of the dense models."""
+"""Qwen 3 (Yang et al. 2025), of the dense models.
+
+Tested by tests/interop/test_decoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

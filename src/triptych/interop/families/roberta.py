@@ -1,4 +1,7 @@
-"""RoBERTa (Liu et al. 2019)."""
+"""RoBERTa (Liu et al. 2019).
+
+Tested by tests/interop/test_encoder_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""T5 (Raffel et al. 2020), 1.0 and 1.1."""
+"""T5 (Raffel et al. 2020), 1.0 and 1.1.
+
+Tested by tests/interop/test_full_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

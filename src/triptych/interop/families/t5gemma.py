@@ -1,4 +1,7 @@
-"""T5Gemma (Zhang et al. 2025)."""
+"""T5Gemma (Zhang et al. 2025).
+
+Tested by tests/interop/test_full_families.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

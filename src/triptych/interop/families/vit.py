@@ -1,4 +1,7 @@
-"""ViT (Dosovitskiy et al. 2021)."""
+"""ViT (Dosovitskiy et al. 2021).
+
+Tested by tests/interop/test_vit.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Whisper (Radford et al. 2022)."""
+"""Whisper (Radford et al. 2022).
+
+Tested by tests/interop/test_whisper.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Constraints on generated texts."""
+"""Constraints on generated texts.
+
+Tested by tests/models/generation/test_incremental_decoder.py and tests/interop/test_generation.py.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Charts of attention weights, drawn from the ``attention.json`` of runs."""
+"""Charts of attention weights, drawn from the ``attention.json`` of runs.
+
+Tested by tests/report/test_attention_maps.py.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Charts of attention over an audio clip."""
+"""Charts of attention over an audio clip.
+
+Tested by tests/report/test_playground.py.
+"""
 
 from html import escape
 

@@ -1,4 +1,7 @@
-"""The charts of a comparison as plotly figures in plain data."""
+"""The charts of a comparison as plotly figures in plain data.
+
+Tested by tests/report/page/test_render.py and tests/report/statistics/test_standings.py.
+"""
 
 import math
 import re

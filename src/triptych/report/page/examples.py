@@ -1,5 +1,8 @@
 """Predictions of the architectures for single test examples: where they differ, which are hard, the effect of
-length."""
+length.
+
+Tested by tests/report/statistics/test_standings.py.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Charts of attention over an image."""
+"""Charts of attention over an image.
+
+Tested by tests/report/test_playground.py.
+"""
 
 from collections.abc import Sequence
 from html import escape

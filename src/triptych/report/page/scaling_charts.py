@@ -1,4 +1,7 @@
-"""Scaling laws as one self-contained HTML page, with the layout of ``templates/scaling.html``."""
+"""Scaling laws as one self-contained HTML page, with the layout of ``templates/scaling.html``.
+
+Tested by tests/report/statistics/test_scaling.py.
+"""
 
 import math
 from collections.abc import Callable, Sequence

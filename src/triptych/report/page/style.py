@@ -2,6 +2,8 @@
 
 A colour is a CSS variable; the page's script inserts its value. Plotly interprets texts as HTML, so each function that
 draws a figure escapes the names that come from runs.
+
+Tested by tests/report/page/test_document.py.
 """
 
 import math

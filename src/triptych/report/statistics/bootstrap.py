@@ -1,4 +1,7 @@
-"""How much a difference depends on the examples in the test set: the paired bootstrap (Koehn 2004)."""
+"""How much a difference depends on the examples in the test set: the paired bootstrap (Koehn 2004).
+
+Tested by tests/report/statistics/test_standings.py.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

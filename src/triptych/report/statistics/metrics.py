@@ -1,4 +1,7 @@
-"""Selects the metric that compares the runs of a task."""
+"""Selects the metric that compares the runs of a task.
+
+Tested by tests/report/test_read_records.py.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""The Pareto front of cost and quality."""
+"""The Pareto front of cost and quality.
+
+Tested by tests/report/statistics/test_standings.py.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""The cost of reaching a validation score."""
+"""The cost of reaching a validation score.
+
+Tested by tests/report/test_findings.py.
+"""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""The facts in a checkpoint that are needed to use its weights."""
+"""The facts in a checkpoint that are needed to use its weights.
+
+Tested by tests/tasks/test_task.py.
+"""
 
 from collections.abc import Mapping
 

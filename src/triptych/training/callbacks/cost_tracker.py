@@ -1,4 +1,7 @@
-"""Counting and logging the tokens, FLOPs and time of training."""
+"""Counting and logging the tokens, FLOPs and time of training.
+
+Tested by tests/tasks/test_task.py and tests/models/test_flops.py.
+"""
 
 import time
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Training new weights before all weights."""
+"""Training new weights before all weights.
+
+Tested by tests/assembly/test_init_from.py.
+"""
 
 import logging
 from typing import Any

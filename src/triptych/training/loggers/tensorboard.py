@@ -1,4 +1,7 @@
-"""The TensorBoard logger (an optional dependency): the columns of ``metrics.csv`` as scalars."""
+"""The TensorBoard logger (an optional dependency): the columns of ``metrics.csv`` as scalars.
+
+Tested by tests/training/loggers/test_wandb.py.
+"""
 
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -1,4 +1,7 @@
-"""Synthetic tasks on bits: parity and majority."""
+"""Synthetic tasks on bits: parity and majority.
+
+Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
+"""
 
 import random
 from abc import abstractmethod

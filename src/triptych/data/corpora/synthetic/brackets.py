@@ -1,4 +1,7 @@
-"""A synthetic task of nested brackets."""
+"""A synthetic task of nested brackets.
+
+Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
+"""
 
 import random
 from collections.abc import Sequence

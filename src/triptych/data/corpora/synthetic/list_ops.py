@@ -1,4 +1,7 @@
-"""The synthetic task ListOps: nested operations."""
+"""The synthetic task ListOps: nested operations.
+
+Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
+"""
 
 import random
 from collections.abc import Callable, Mapping

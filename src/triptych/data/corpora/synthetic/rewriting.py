@@ -1,4 +1,7 @@
-"""Synthetic tasks with a sequence of words as answer: copying, reversing, sorting, adding."""
+"""Synthetic tasks with a sequence of words as answer: copying, reversing, sorting, adding.
+
+Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
+"""
 
 import random
 from abc import abstractmethod
