@@ -44,21 +44,21 @@ ATTENTION: dict[str, Callable[..., MultiHeadAttention]] = {
     "reformer": partial(ReformerAttention, num_buckets=64, num_hashes=4, bucket_window=32),
     "linformer": partial(LinformerAttention, projected_length=256),
 }
-"""Each looks at about 256 keys, or has 256 features."""
+"""Each attends to about 256 keys, or has 256 features."""
 MEMORY, SECONDS = 12.0, 60.0
-"""GiB, and seconds of an update, beyond which a point is left out."""
+"""GiB, and seconds per step, beyond which a point is left out."""
 TOO_MUCH = 77
 """Exit status of a process that took more memory."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """An update of a decoder, or an encoder, with rotary positions and d_ff = 4 d_model.
+    """A step of a decoder, or an encoder, with rotary positions and d_ff = 4 d_model.
 
     Attributes:
         d_model: its width.
         num_layers: its depth.
-        batch: texts of an update.
+        batch: texts per step.
         length: tokens of each.
         window: that each layer looks back; None: everything.
         attention: a name of ``ATTENTION``.
@@ -130,13 +130,13 @@ def anonymous() -> float:
     return float(status.partition("RssAnon:")[2].split()[0]) / 2**20
 
 
-def measure(work: Work, updates: int) -> dict[str, float]:
-    """Does the updates. Returns the seconds of the median one, the first left out; the most GiB of anonymous memory,
-    seen every 5 ms, beyond what was there before the network; its parameters; and the operations of an update.
+def measure(work: Work, steps: int) -> dict[str, float]:
+    """Runs the steps. Returns the seconds of the median one, the first left out; the most GiB of anonymous memory,
+    seen every 5 ms, beyond what was there before the network; its parameters; and the FLOPs of a step.
 
     Args:
-        work: what an update is.
-        updates: how many, after a first one.
+        work: what a step is.
+        steps: how many, after a first one.
     """
     keep_freed_memory()
     with torch.device("meta"):
@@ -157,7 +157,7 @@ def measure(work: Work, updates: int) -> dict[str, float]:
     optimizer = AdamW(lr=1e-4, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01)(network)
     tokens = torch.randint(VOCAB, (work.batch, work.length))
     targets, seconds = Targets(torch.arange(tokens.numel()), tokens.flatten(), 0.0), []
-    for _ in range(1 + updates):
+    for _ in range(1 + steps):
         start = time.perf_counter()
         network(tokens, targets=targets).backward()
         optimizer.step()
@@ -169,16 +169,16 @@ def measure(work: Work, updates: int) -> dict[str, float]:
     return found | {"params": count_parameters(on_paper)[0]}
 
 
-def measured(work: Work, updates: int) -> dict[str, float] | None:
-    """``measure`` in a process of its own; None: it took too long, or the memory that there is.
+def measured(work: Work, steps: int) -> dict[str, float] | None:
+    """``measure`` in a separate process; None: it took too long, or the memory that there is.
 
     Args:
-        work: what an update is.
-        updates: how many, after a first one.
+        work: what a step is.
+        steps: how many, after a first one.
     """
-    command = [sys.executable, __file__, "--one", json.dumps(asdict(work)), "--updates", str(updates)]
+    command = [sys.executable, __file__, "--one", json.dumps(asdict(work)), "--steps", str(steps)]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS * (1 + updates), check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS * (1 + steps), check=False)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode == TOO_MUCH:
@@ -196,7 +196,7 @@ def table_of(name: str, found: list[tuple[Work, dict[str, float] | None]]) -> st
         found: its points.
     """
     key, _ = CURVES[name]
-    header = [f"`{key}`", "parameters", "tokens/s", "billion operations/s", "GiB", "KiB a token"]
+    header = [f"`{key}`", "parameters", "tokens/s", "GFLOP/s", "GiB", "KiB per token"]
     lines = [header, ["---"] * len(header)]
     for work, point in found:
         if point is None:
@@ -215,26 +215,26 @@ def main() -> None:
     larger ones are not tried."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curves", default=",".join(CURVES), help=f"some of {','.join(CURVES)}")
-    parser.add_argument("--updates", type=int, default=5, help="of each point, after one to warm up")
+    parser.add_argument("--steps", type=int, default=5, help="of each point, after one to warm up")
     parser.add_argument("--points", type=int, help="only the first so many of each curve")
     parser.add_argument("--output", type=Path, help="the page")
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(Work(**given.one), given.updates)))
+        print(json.dumps(measure(Work(**given.one), given.steps)))
         return
     chosen = [name.strip() for name in given.curves.split(",")]
     if unknown := [name for name in chosen if name not in CURVES]:
         parser.error(f"--curves: {', '.join(unknown)}; expected some of {', '.join(CURVES)}")
-    if given.updates < 1:
-        parser.error(f"--updates={given.updates}: expected at least 1")
+    if given.steps < 1:
+        parser.error(f"--steps={given.steps}: expected at least 1")
     if given.points is not None and given.points < 1:
         parser.error(f"--points={given.points}: expected at least 1")
     check_output(parser, given.output)
     parts = [
         "# What training costs as the work grows",
-        "Written by `python benchmarks/curves.py`; README.md here says how it is measured.",
-        f"{hardware(torch.device('cpu'))}, torch {torch.__version__}, float32. Medians of {given.updates} updates.",
+        "Written by `python benchmarks/curves.py`; README.md in this folder describes the method.",
+        f"{hardware(torch.device('cpu'))}, torch {torch.__version__}, float32. Medians of {given.steps} steps.",
     ]
     with Progress() as progress:
         for name in chosen:
@@ -242,7 +242,7 @@ def main() -> None:
             found: list[tuple[Work, dict[str, float] | None]] = []
             for work in progress.track(works, description=name):
                 fits = not found or found[-1][1] is not None
-                found.append((work, measured(work, given.updates) if fits else None))
+                found.append((work, measured(work, given.steps) if fits else None))
             parts += [f"## {TITLES[name]}", table_of(name, found)]
             progress.console.print("\n".join(parts[-2:]), soft_wrap=True, highlight=False)
             if given.output is not None:

@@ -1,8 +1,8 @@
 """What benchmarks/measure_gpu.py measures of the published sizes on a GPU, and of small ones on a CPU to show that it
 runs.
 
-Contenders take turns in one process, a round each; a round is some updates, or some texts. What is asked for, and what
-is aimed at, stands beside what is found.
+Contenders take turns in one process, a round each; a round is some steps, or some texts. The page shows each result
+with its required value and its target.
 """
 
 import os
@@ -45,15 +45,15 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Line:
-    """A figure of the page.
+    """A result of the page.
 
     Attributes:
         what: was measured.
-        found: the figure.
+        found: the result.
         unit: of it.
-        asked: at least this; None: nothing is asked for.
-        aim: what is hoped for.
-        note: what else is to be said.
+        asked: required at least; None: no requirement.
+        aim: target.
+        note: a remark.
     """
 
     what: str
@@ -76,7 +76,7 @@ class Sizes:
     rows: int
     texts: int
     new_tokens: int
-    updates: int
+    steps: int
     rounds: int
 
     @property
@@ -85,9 +85,9 @@ class Sizes:
         return 4 * self.d_model
 
 
-PUBLISHED = Sizes(768, 12, 12, 50304, 1024, rows=16, texts=512, new_tokens=128, updates=10, rounds=3)
+PUBLISHED = Sizes(768, 12, 12, 50304, 1024, rows=16, texts=512, new_tokens=128, steps=10, rounds=3)
 """GPT-2 124M, BERT base and BART base, one vocabulary for all; 50,304 is the next multiple of 64 to GPT-2's 50,257."""
-SMALL = Sizes(32, 2, 4, 320, 64, rows=2, texts=24, new_tokens=8, updates=2, rounds=2)
+SMALL = Sizes(32, 2, 4, 320, 64, rows=2, texts=24, new_tokens=8, steps=2, rounds=2)
 
 
 def sizes_for(device: torch.device) -> Sizes:
@@ -96,7 +96,7 @@ def sizes_for(device: torch.device) -> Sizes:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was told."""
+    """Until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -239,8 +239,8 @@ class PlainGPT(nn.Module):
         return F.linear(self.norm(x), self.tokens.weight)
 
 
-def updates(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: torch.device) -> Work:
-    """A round of updates in bf16 autocast: forward and loss, backward, clipping of the norm, fused AdamW."""
+def training_steps(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: torch.device) -> Work:
+    """A round of steps in bf16 autocast: forward and loss, backward, clipping of the norm, fused AdamW."""
     beta1, beta2 = BETAS
     optimizer = AdamW(lr=LEARNING_RATE, beta1=beta1, beta2=beta2, eps=EPS, weight_decay=WEIGHT_DECAY)(network)
 
@@ -276,7 +276,7 @@ def card(device: torch.device) -> list[Line]:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         a, b = torch.randn(2, size, size, device=device, dtype=dtype).unbind()
         rate = median(rates({name: (partial(torch.matmul, a, b), 2.0 * size**3)}, device, 9)[name])
-        note = f"{rate / sheet:.0%} of the data sheet" if sheet and name == "bfloat16" else ""
+        note = f"{rate / sheet:.0%} of the data sheet's rate" if sheet and name == "bfloat16" else ""
         found.append(Line(f"products of {size} x {size}, {name}", rate / 1e12, "TFLOP/s", note=note))
     torch.backends.cuda.matmul.allow_tf32 = False
     x = torch.empty(2**30 if device.type == "cuda" else 2**20, dtype=torch.uint8, device=device)
@@ -286,7 +286,7 @@ def card(device: torch.device) -> list[Line]:
 
 
 def sheet_of(device: torch.device) -> float | None:
-    """Dense bf16 operations a second of the card's data sheet; None: it is not known."""
+    """Dense bf16 FLOPs per second of the card's data sheet; None: it is not known."""
     if device.type != "cuda":
         return None
     known = gpu_called(torch.cuda.get_device_name(device))
@@ -296,7 +296,7 @@ def sheet_of(device: torch.device) -> float | None:
 def decoder(device: torch.device) -> list[Line]:
     """Training GPT-2 124M in bf16 on texts of 1,024 tokens."""
     s = sizes_for(device)
-    batches = torch.randint(3, s.vocab, (s.updates, s.rows, s.length), device=device).unbind()
+    batches = torch.randint(3, s.vocab, (s.steps, s.rows, s.length), device=device).unbind()
     places = torch.arange(s.rows * s.length, device=device).view(s.rows, s.length)[:, :-1].flatten()
 
     def our_loss(network: Network, tokens: Tensor) -> Tensor:
@@ -318,9 +318,9 @@ def decoder(device: torch.device) -> list[Line]:
         "a plain GPT, compiled": (plain, torch.compile(plain)),
         "transformers, compiled": (theirs, partial(their_loss, torch.compile(theirs))),
     }
-    amount = float(s.updates * s.rows * s.length)
+    amount = float(s.steps * s.rows * s.length)
     work = {
-        name: (updates(network, [partial(loss, batch) for batch in batches], device), amount)
+        name: (training_steps(network, [partial(loss, batch) for batch in batches], device), amount)
         for name, (network, loss) in networks.items()
     }
     found = rates(work, device, s.rounds)
@@ -330,7 +330,7 @@ def decoder(device: torch.device) -> list[Line]:
     _, others = count_parameters(eager)
     flops = 6 * (others + s.vocab * s.d_model) + 12 * s.layers * s.d_model * s.length
     if sheet := sheet_of(device):
-        note = "6 N + 12 L d T operations a token (Chowdhery et al. 2022, appendix B), the output layer in N"
+        note = "6 N + 12 L d T FLOPs per token (Chowdhery et al. 2022, appendix B), the output layer in N"
         share = 100 * median(found[ours]) * flops / sheet
         lines.append(Line(f"{ours}, of the data sheet's bf16", share, "%", asked=42, aim=50, note=note))
     return lines
@@ -358,12 +358,12 @@ def layouts(items: Sequence[EncodedExample], s: Sizes, device: torch.device) -> 
         sizes=np.array([item.size for item in items]), num_scored=np.array([item.num_scored for item in items]),
         step_size=StepSize(size), seed=0,
     )  # fmt: skip
-    bucketed = [[items[i] for i in sampler.update(k)] for k in range(sampler.pool_size)]
+    bucketed = [[items[i] for i in sampler.indices_of_step(k)] for k in range(sampler.pool_size)]
     arrived = [list(items[i : i + size]) for i in range(0, len(items), size)]
     batches = {
-        "packed": [collate(update, packed=True) for update in bucketed],
-        "sorted": [collate(update) for update in bucketed],
-        "in order of arrival": [collate(update) for update in arrived],
+        "packed": [collate(examples, packed=True) for examples in bucketed],
+        "sorted": [collate(examples) for examples in bucketed],
+        "in order of arrival": [collate(examples) for examples in arrived],
     }
     return {name: [batch.to(device) for batch in found] for name, found in batches.items()}
 
@@ -391,7 +391,7 @@ def unequal(
         if compiles:
             compiled_blocks(network, dynamic=True)
         losses = [partial(our_loss, network, batch) for batch in batches[layout]]
-        work[name] = updates(network, losses, device), amount
+        work[name] = training_steps(network, losses, device), amount
     for name, layout, compiles in (
         ("transformers, padded", "in order of arrival", False),
         ("transformers, sorted", "sorted", False),
@@ -399,14 +399,17 @@ def unequal(
     ):
         theirs = make(s).to(device).train()
         call = torch.compile(theirs, dynamic=True) if compiles else theirs
-        work[name] = updates(theirs, [partial(their_loss, call, batch) for batch in batches[layout]], device), amount
+        work[name] = (
+            training_steps(theirs, [partial(their_loss, call, batch) for batch in batches[layout]], device),
+            amount,
+        )
     found = rates(work, device, s.rounds)
     ours, best = (
         max((name for name in found if name.startswith(whose)), key=lambda name: median(found[name]))
         for whose in ("Triptych", "transformers")
     )
     return [
-        *rate_lines(found, "real tokens/s"),
+        *rate_lines(found, "non-padding tokens/s"),
         *ratio(found, ours, "transformers, padded", asked=2.0, aim=2.5),
         *ratio(found, ours, best, asked=1.1, aim=1.2),
     ]

@@ -55,7 +55,7 @@ def measure(folder: Path, tokenizer: str, name: str) -> dict[str, float]:
             reached = {
                 "reading": "reading plain_text" in said,
                 "ready": "parameters, " in said,
-                "first update": metrics.exists() and metrics.read_text().count("\n") > 1,
+                "first step": metrics.exists() and metrics.read_text().count("\n") > 1,
             }
             for milestone, is_reached in reached.items():
                 if is_reached and milestone not in times:
@@ -76,7 +76,7 @@ def main() -> None:
     given = parser.parse_args()
     folder, tokenizer, sizes = given.folder, given.tokenizer, given.megabytes
     folder.mkdir(parents=True, exist_ok=True)
-    print("| MB | run | anonymous memory, MiB | from reading to ready, s (processor) | first update, s (processor) |")
+    print("| MB | run | anonymous memory, MiB | from reading to ready, s (CPU) | first step, s (CPU) |")
     print("|---|---|---|---|---|", flush=True)
     for size in sizes:
         name = f"{size:g}.txt"
@@ -84,7 +84,7 @@ def main() -> None:
         for run in ("first", "second"):
             found = measure(folder, tokenizer, name)
             ready, work = (found[f"ready{kind}"] - found[f"reading{kind}"] for kind in ("", ", processor"))
-            first, all_work = (found[f"first update{kind}"] for kind in ("", ", processor"))
+            first, all_work = (found[f"first step{kind}"] for kind in ("", ", processor"))
             times = f"{ready:.1f} ({work:.1f}) | {first:.1f} ({all_work:.1f})"
             print(f"| {size:g} | {run} | {found['peak']:.0f} | {times} |", flush=True)
 

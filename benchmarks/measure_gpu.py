@@ -1,9 +1,8 @@
-"""What Triptych is on a GPU: its tests there, its speed beside others', its memory beside the plan, and real tasks.
-Run by `make gpu`, or a part at a time by `make gpu PART=decoder`; README.md here says more.
+"""Triptych on a GPU: its tests, its speed compared with other libraries, measured against planned memory, real tasks.
+Run by `make gpu`, or one part by `make gpu PART=decoder`; README.md in this folder says more.
 
-Each part keeps what it finds in docs/gpu.json, line by line, and writes docs/gpu.md anew, with what is still open. A
-part takes nine minutes at most; trainings of real data that take longer go on where they were when the part is run
-again.
+Each part stores its results in docs/gpu.json, line by line, and rewrites docs/gpu.md, which lists the parts still to
+measure. A part takes nine minutes at most; longer runs on real data resume if the part is run again.
 """
 
 import argparse
@@ -62,7 +61,7 @@ class Part:
 
 
 def tests(name: str, device: torch.device) -> list[Line]:
-    """The tests of a file in tests/gpu; those that fail are named, and those that are skipped."""
+    """The tests of a file in tests/gpu, with the names of those that fail or are skipped."""
     report = OUTPUTS / f"{name}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", str(min(8, os.cpu_count() or 1)), "--dist", "load",
@@ -72,7 +71,7 @@ def tests(name: str, device: torch.device) -> list[Line]:
     try:
         subprocess.run(command, cwd=ROOT, env=environment, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return [Line(f"tests/gpu/{name}.py", float("nan"), "passed", note=f"not done after {SECONDS} s")]
+        return [Line(f"tests/gpu/{name}.py", float("nan"), "passed", note=f"not finished after {SECONDS} s")]
     cases = list(ElementTree.parse(report).iter("testcase"))
     others = {
         "failed": [case.get("name", "") for case in cases if not {"failure", "error"}.isdisjoint(x.tag for x in case)],
@@ -84,10 +83,10 @@ def tests(name: str, device: torch.device) -> list[Line]:
 
 
 def train(name: str, *overrides: str, device: torch.device, seconds: float = SECONDS) -> dict[str, Any] | None:
-    """A training by the command, in a directory of its own, that goes on where it was.
+    """A run of the command in a separate directory; it resumes from its last checkpoint.
 
     Returns:
-        its record; None: it is not done yet, or failed.
+        its record; None: it is not finished, or failed.
     """
     run_dir = OUTPUTS / name
     accelerator = "cpu" if device.type == "cpu" else "gpu"
@@ -100,7 +99,7 @@ def train(name: str, *overrides: str, device: torch.device, seconds: float = SEC
         process.terminate()  # it writes a checkpoint
         process.wait(60)
         return None
-    if process.returncode:  # it has said why
+    if process.returncode:  # it has printed the reason
         return None
     record: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
     return record
@@ -113,7 +112,7 @@ def write_text_of_numbers() -> None:
 
 
 def loop(device: torch.device) -> Iterator[Line]:
-    """What the Trainer takes around GPT-2 124M and around a tiny model: updates a second beside a bare loop's."""
+    """The Trainer's overhead for GPT-2 124M and for a tiny model: steps per second, compared with a bare loop."""
     write_text_of_numbers()
     networks = {"a tiny network": (128, (), 90, 95), "GPT-2 124M": (16, LARGE, 98, 99)}
     for name, (batch_size, network, asked, aim) in networks.items():
@@ -126,8 +125,8 @@ def loop(device: torch.device) -> Iterator[Line]:
                 done = rounds[contender]()
                 found[contender] += [done.amount / done.seconds] * bool(i)  # the first is to warm up
         shares = [100 * ours / bare for ours, bare in zip(*found.values(), strict=True)]
-        yield from (Line(f"{contender}, {name}", median(rates), "updates/s") for contender, rates in found.items())
-        yield Line(f"triptych train of a bare loop, {name}", median(shares), "%", asked, aim)
+        yield from (Line(f"{contender}, {name}", median(rates), "steps/s") for contender, rates in found.items())
+        yield Line(f"triptych train over a bare loop, {name}", median(shares), "%", asked, aim)
 
 
 HALF = "trainer.precision=bf16-mixed"
@@ -151,7 +150,7 @@ SHORT = [*TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.
 
 
 def memory(device: torch.device) -> Iterator[Line]:
-    """The doctor's plan beside the peak of a training of ten updates."""
+    """The doctor's plan compared with the peak of a run of ten steps."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     write_text_of_numbers()
     here = device_here("cpu" if device.type == "cpu" else "gpu")
@@ -172,12 +171,13 @@ def memory(device: torch.device) -> Iterator[Line]:
         if record is None:
             continue
         peak = record["peak_memory_bytes"]
-        note = f"plan {planned / 2**20:,.0f} MiB, measured {peak / 2**20:,.0f}; asked: within 10 %, aim: within 5 %"
+        sizes = f"plan {planned / 2**20:,.0f} MiB, measured {peak / 2**20:,.0f} MiB"
+        note = f"{sizes}; required: within 10 %, target: within 5 %"
         yield Line(f"plan over measurement, {name}", planned / peak, "ratio", note=note)
 
 
 def shakespeare(device: torch.device) -> list[Line]:
-    """How long tiny Shakespeare takes to 1.47 nats a character, validations included."""
+    """Time until tiny Shakespeare reaches 1.47 nats per character, validations included."""
     few = [] if device.type == "cuda" else [*SHORT, "data=dates", "batch.eval_stride=null"]
     record = train("shakespeare", "experiment=shakespeare/decoder_only", "logger=csv", *few, device=device)
     if record is None:
@@ -186,49 +186,51 @@ def shakespeare(device: torch.device) -> list[Line]:
     names = rows[0].split(",")
     curve = [dict(zip(names, row.split(","), strict=True)) for row in rows[1:]]
     seconds = [float(row["elapsed_s"]) for row in curve if row["val/loss"] and float(row["val/loss"]) <= 1.47]
-    note = f"at most; {record['metrics']['test/loss']:.3f} nats in the test, after {record['wall_time_s']:,.0f} s"
-    return [Line("to 1.47 nats of validation", min(seconds, default=float("inf")), "s", 60, 30, note)]
+    note = (
+        f"upper limits; {record['metrics']['test/loss']:.3f} nats on the test set after {record['wall_time_s']:,.0f} s"
+    )
+    return [Line("time to a validation loss of 1.47 nats", min(seconds, default=float("inf")), "s", 60, 30, note)]
 
 
 def real(
     experiment: str, metric: str, unit: str, asked: float | None, aim: float | None, device: torch.device
 ) -> list[Line]:
-    """A training of real data to its end."""
+    """A complete run on real data."""
     few = [] if device.type == "cuda" else SHORT
     if experiment == "imdb/fine_tuning":
         few = [f"init_from={OUTPUTS / 'imdb-pretraining'}", *(o for o in few if not o.startswith("shape."))]
     record = train(experiment.replace("/", "-"), f"experiment={experiment}", "logger=csv", *few, device=device)
     if record is None:
         return []
-    note = f"{record['updates']:,} updates in {record['wall_time_s']:,.0f} s"
+    note = f"{record['steps']:,} steps in {record['wall_time_s']:,.0f} s"
     return [Line(experiment, record["metrics"][metric] * (100 if unit == "%" else 1), unit, asked, aim, note)]
 
 
 PARTS = {
-    "card": Part("The card", gpu_rows.card),
+    "card": Part("The GPU", gpu_rows.card),
     **{
         name: Part(f"Tests: {what}", partial(tests, f"test_{name}"))
         for name, what in (
             ("networks", "blocks, losses and decoding against float64 and transformers"),
-            ("trainings", "every cell of the grid against the CPU, precisions, waits, kills"),
+            ("trainings", "every architecture and task against the CPU, precisions, waits, kills"),
             ("ranks", "several processes"),
         )
     },
-    "decoder": Part("Training GPT-2 124M, 1,024 tokens a text, bf16", gpu_rows.decoder),
+    "decoder": Part("Training GPT-2 124M, 1,024 tokens per text, bf16", gpu_rows.decoder),
     "encoder": Part("Training BERT base on texts of unequal length, bf16", gpu_rows.encoder),
     "full": Part("Training BART base on texts of unequal length, bf16", gpu_rows.full),
-    "decoding": Part("Decoding: GPT-2 124M greedily", gpu_rows.decoding),
-    "beams": Part("Decoding: BART base with beams", gpu_rows.beams),
+    "decoding": Part("Greedy decoding: GPT-2 124M", gpu_rows.decoding),
+    "beams": Part("Beam search: BART base", gpu_rows.beams),
     "loop": Part("The training loop", loop),
-    "memory": Part("Memory: the doctor's plan beside the peak", memory),
+    "memory": Part("Memory: the doctor's plan over the measured peak", memory),
     "shakespeare": Part("Tiny Shakespeare", shakespeare),
     **{
         name: Part(title, partial(real, experiment, metric, unit, asked, aim))
         for name, title, experiment, metric, unit, asked, aim in (
-            ("multi30k", "Multi30k en-de, tokenised", "multi30k/tokenised_full", "test/bleu", "BLEU", 41.0, 42.0),
+            ("multi30k", "Multi30k en-de, tokenized", "multi30k/tokenised_full", "test/bleu", "BLEU", 41.0, 42.0),
             ("wikitext2", "WikiText-2", "wikitext2/decoder_only", "test/perplexity", "perplexity", 86.7, 75.0),
             ("ud", "UD English EWT", "ud_english_ewt/encoder_only", "test/accuracy", "%", 93.0, None),
-            ("imdb_pretraining", "IMDB, masked pre-training", "imdb/pretraining", "test/loss", "nats", None, None),
+            ("imdb_pretraining", "IMDB, masked language modeling", "imdb/pretraining", "test/loss", "nats", None, None),
             ("imdb", "IMDB, fine-tuning", "imdb/fine_tuning", "test/accuracy", "%", 91.1, None),
         )
     },
@@ -266,19 +268,22 @@ def cells(line: dict[str, Any]) -> list[str]:
     return [line["what"], f"{figure(line['found'])} {line['unit']}", *wanted, line["note"]]
 
 
-HEADER = ["", "found", "asked", "aim", ""]
+HEADER = ["", "measured", "required", "target", "note"]
 
 
 def page_of(found: dict[str, Any]) -> str:
-    """The page: what is measured, and how to measure what is open."""
-    text = ["# On GPUs", "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) says how it measures. "
-            "Beside what was found stands what it should be at least, or at most, and what is hoped for."]  # fmt: skip
+    """The page: the results, and the commands for parts that are not measured."""
+    text = [
+        "# On GPUs",
+        "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) describes the method. Required values and "
+        "targets are lower limits; those of times, perplexities and memory errors are upper limits.",
+    ]
     done = {name: found[name] for name in PARTS if name in found}
     if waiting := [name for name in PARTS if not found.get(name, {}).get("whole")]:
-        text.append("## Open")
+        text.append("## Not measured")
         text.append(
-            "Not measured yet, or not to the end; `make gpu DEVICE=cpu` runs all of it small, on any machine. On one "
-            "with a CUDA GPU:"
+            "These parts are missing or incomplete. `make gpu DEVICE=cpu` runs all parts at small sizes on a CPU. On a "
+            "computer with a CUDA GPU:"
         )
         text.append(
             "\n".join(
@@ -295,13 +300,13 @@ def page_of(found: dict[str, Any]) -> str:
 
 
 def keep(found: dict[str, Any], output: Path) -> None:
-    """Writes the page and the JSON beside it."""
+    """Writes the page and the JSON file next to it."""
     write_text(output.with_suffix(".json"), json.dumps(found, indent=2) + "\n")
     write_text(output, page_of(found))
 
 
 def run(names: Sequence[str], device: torch.device, output: Path) -> None:
-    """Measures some parts, and keeps each line as it comes."""
+    """Measures some parts, and stores each line at once."""
     stored = output.with_suffix(".json")
     found: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
     console = Console()
@@ -316,7 +321,7 @@ def run(names: Sequence[str], device: torch.device, output: Path) -> None:
         if lines:
             found[name]["whole"] = True
             keep(found, output)
-        console.print(table if lines else f"not done: make gpu PART={name} goes on")
+        console.print(table if lines else f"not finished: run make gpu PART={name} again")
 
 
 def main() -> None:
@@ -324,18 +329,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; none: all")
     parser.add_argument(
-        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: small sizes, to see that it runs"
+        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: small sizes, to test that it runs"
     )
     parser.add_argument(
-        "--output", type=Path, default=ROOT / "docs" / "gpu.md", help="the page; the JSON goes beside it"
+        "--output", type=Path, default=ROOT / "docs" / "gpu.md", help="the page; the JSON file is written next to it"
     )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.parts if name not in PARTS]:
-        parser.error(f"{', '.join(unknown)}: no such part; expected some of {', '.join(PARTS)}")
+        parser.error(f"{', '.join(unknown)}: unknown part; expected some of {', '.join(PARTS)}")
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("there is no CUDA GPU here; --device cpu (make gpu DEVICE=cpu) shows that it runs")
+        parser.error("no CUDA GPU found; --device cpu (make gpu DEVICE=cpu) tests that everything runs")
     if arguments.device == "cpu" and arguments.output == parser.get_default("output"):
-        parser.error("--device cpu: what it finds says nothing of GPUs; give --output, such as outputs/gpu/cpu.md")
+        parser.error("--device cpu does not measure a GPU; set another --output, such as outputs/gpu/cpu.md")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     run(arguments.parts or list(PARTS), torch.device(arguments.device), arguments.output)
 

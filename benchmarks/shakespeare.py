@@ -15,7 +15,7 @@ from starts import measure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-UPDATES, ROWS, LENGTH, STRIDE, WARMUP = 2000, 12, 64, 16, 100
+STEPS, ROWS, LENGTH, STRIDE, WARMUP = 2000, 12, 64, 16, 100
 MOST, LEAST = 1e-3, 1e-4
 """Learning rates: https://github.com/karpathy/nanoGPT, config/train_shakespeare_char.py and the README's recipe for a
 CPU: 4 layers, 4 heads, d_model 128, no dropout."""
@@ -28,7 +28,7 @@ def train_peer(text: Tensor, vocab: int) -> tuple[float, float, float]:
         Processor seconds, and nats a character of the last tenth: in blocks of 64; and each after 48 or more.
     """
     torch.manual_seed(1)
-    sizes = Sizes(128, 4, 4, vocab, LENGTH + 1, ROWS, 0, 0, UPDATES, 1)
+    sizes = Sizes(128, 4, 4, vocab, LENGTH + 1, ROWS, 0, 0, STEPS, 1)
     train, test = text[: int(0.9 * len(text))], text[int(0.9 * len(text)) :]
     begin = time.process_time()
     network = PlainGPT(sizes)
@@ -36,9 +36,9 @@ def train_peer(text: Tensor, vocab: int) -> tuple[float, float, float]:
     others = [parameter for parameter in network.parameters() if parameter.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=MOST, betas=(0.9, 0.99), fused=True)
-    for update in range(UPDATES):
-        cosine = 0.5 * (1 + math.cos(math.pi * max(0, update - WARMUP) / (UPDATES - WARMUP)))
-        rate = MOST * update / WARMUP if update < WARMUP else LEAST + cosine * (MOST - LEAST)
+    for step in range(STEPS):
+        cosine = 0.5 * (1 + math.cos(math.pi * max(0, step - WARMUP) / (STEPS - WARMUP)))
+        rate = MOST * step / WARMUP if step < WARMUP else LEAST + cosine * (MOST - LEAST)
         for group in optimizer.param_groups:
             group["lr"] = rate
         starts = torch.randint(len(train) - LENGTH, (ROWS,))

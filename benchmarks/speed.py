@@ -1,4 +1,4 @@
-"""How fast Triptych is beside other libraries on the same work: see README.md here. Run by `make bench`."""
+"""How fast Triptych is compared with other libraries on the same work: see README.md here. Run by `make bench`."""
 
 import argparse
 import gc
@@ -110,7 +110,7 @@ def ratio(ours: Sequence[speed_rows.Round], theirs: Sequence[speed_rows.Round]) 
 
     Args:
         ours: rounds.
-        theirs: the rounds that were done beside them.
+        theirs: the rounds in turn with them.
     """
     found = [(a.amount / a.seconds) / (b.amount / b.seconds) for a, b in zip(ours, theirs, strict=True)]
     return {"median": median(found), "min": min(found), "max": max(found)}
@@ -134,8 +134,8 @@ def record_of(name: str, row: Row, found: dict[str, list[speed_rows.Round]]) -> 
             "share_of_floor": None if floor is None else ratio(rounds, floor)["median"],
             "bytes_per_token": None,
         }
-        if contender in row.updates:
-            tokens = rounds[0].amount / row.updates[contender]
+        if contender in row.steps:
+            tokens = rounds[0].amount / row.steps[contender]
             contenders[contender]["bytes_per_token"] = peak_of(row.rounds[contender]) / tokens
     asked = {(a.ours, a.peer): a.ratio for a in row.asked}
     ratios = [
@@ -205,7 +205,7 @@ def tables_of(record: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]
     has_floor = record["floor_flops_per_s"] is not None
     has_memory = any(c["bytes_per_token"] is not None for c in contenders.values())
     header = ["", record["unit"]]
-    header += ["share of the products' rate"] * has_floor + ["peak memory of an update, KiB a token"] * has_memory
+    header += ["fraction of the products' rate"] * has_floor + ["peak memory of a step, KiB per token"] * has_memory
     rates = []
     for name, contender in contenders.items():
         cells = [name, figure(contender["rate"])]
@@ -224,7 +224,7 @@ def tables_of(record: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]
         ]
         for r in record["ratios"]
     ]
-    return [(header, rates), (["", "ratio: median (least ... most)", "asked: at least", "reached"], ratios)]
+    return [(header, rates), (["", "ratio: median (min ... max)", "required: at least", "reached"], ratios)]
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -242,21 +242,21 @@ def page_of(facts: dict[str, Any], records: list[dict[str, Any]]) -> str:
     """
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     rates = ", ".join(f"{rate / 1e9:.0f} in {dtype}" for dtype, rate in facts["matrix_flops_per_s"].items())
-    kept = "keeps the memory that it frees, as triptych train does" if facts["keeps_freed_memory"] else "is as it comes"
+    kept = "keeps freed memory, as in triptych train" if facts["keeps_freed_memory"] else "has its default settings"
     parts = [
         "# Speed",
-        f"Written by `{facts['command']}`; README.md here says how it is measured.",
+        f"Written by `{facts['command']}`; README.md in this folder describes the method.",
         f"{facts['cpu']} (of {facts['cores']} cores); load {facts['load'][0]:.1f} at the start; "
         f"Python {facts['python']}, {versions}. Medians of {facts['rounds']} rounds. "
-        f"Billions of operations per second of products of large square matrices, at their best: {rates}. "
-        f"The allocator of the whole process {kept}.",
+        f"Large square matrix products, best rate in GFLOP/s: {rates}. "
+        f"The allocator {kept}.",
     ]
     for record in records:
         parts.append(f"## {record['title']}")
         parts += [markdown(*table) for table in tables_of(record)]
         if record["floor_flops_per_s"] is not None:
             rate = figure(record["floor_flops_per_s"] / 1e9)
-            said = f"The matrix products alone run at {rate} billion operations per second."
+            said = f"The matrix products alone run at {rate} GFLOP/s."
             parts.append(" ".join([*record["facts"], said]))
         else:
             parts.append(" ".join(record["facts"]))
@@ -275,7 +275,7 @@ def show(record: dict[str, Any], console: Console) -> None:
 
 
 def main() -> None:
-    """Measures the rows that are asked for, prints them, and writes the page and the JSON file beside it."""
+    """Measures the rows that are asked for, prints them, and writes the page and the JSON file next to it."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = list(rows_of(False))
     parser.add_argument("--rows", default=",".join(names), help=f"some of {','.join(names)}")
@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument(
         "--plain-allocator", action="store_true", help="no contender keeps the memory that it frees (default: all do)"
     )
-    parser.add_argument("--output", type=Path, help="the page; the JSON goes beside it")
+    parser.add_argument("--output", type=Path, help="the page; the JSON file is written next to it")
     arguments = parser.parse_args()
     chosen = [name.strip() for name in arguments.rows.split(",")]
     if unknown := [name for name in chosen if name not in names]:

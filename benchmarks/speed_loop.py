@@ -34,12 +34,12 @@ from triptych.tasks.precision import arithmetic
 from triptych.training import CheckpointMetadata, CheckpointSaver, TrainingModule, WandbLogger
 from triptych.training.callbacks.cost_tracker import CostTracker
 
-UPDATES, WARM_UP = 220, 20
+STEPS, WARM_UP = 220, 20
 CPU = torch.device("cpu")
 
 
 class Stopwatch(L.Callback):
-    """Times the updates after the first few, up to the beginning of the last.
+    """Times the steps after the first few, up to the beginning of the last.
 
     Args:
         device: that they are computed on.
@@ -57,12 +57,12 @@ class Stopwatch(L.Callback):
         """Starts and stops."""
         if batch_idx == WARM_UP:
             self.seconds = -clock(self.device)
-        elif batch_idx == UPDATES - 1:
+        elif batch_idx == STEPS - 1:
             self.seconds += clock(self.device)
 
 
 def clock(device: torch.device) -> float:
-    """Seconds, when the device has done what it was told."""
+    """Seconds, when the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -99,7 +99,7 @@ def language_model_loss(task: Task, batch: Batch) -> Tensor:
 
 @contextmanager
 def on_a_terminal() -> Iterator[None]:
-    """Standard output and error are a terminal that nobody looks at, so that progress bars have their usual work."""
+    """Standard output and error are a terminal without a reader, so that progress bars have their usual work."""
     master, slave = os.openpty()
     output = open(slave, "w")  # noqa: SIM115 - closed below, before the other end
 
@@ -123,7 +123,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
     """The whole training loop around a network of d_model 64 and 2 layers: ours as ``triptych train`` assembles it.
 
     Args:
-        batch_size: dates of an update; the fewer, the larger the share of what is not the network.
+        batch_size: dates per step; the fewer, the larger the fraction of time outside the network.
         device: that all compute on.
         network: overrides for another one.
     """
@@ -137,8 +137,8 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         *network,
         f"trainer.accelerator={accelerator}",
         f"batch.global_size={batch_size}",
-        f"trainer.max_steps={UPDATES}",
-        f"trainer.val_check_interval={UPDATES}",  # after the clock has stopped
+        f"trainer.max_steps={STEPS}",
+        f"trainer.val_check_interval={STEPS}",  # after the clock has stopped
         "trainer.limit_val_batches=1",
         "logger.wandb.name=speed",
         f"run_dir={folder.name}/first",
@@ -152,7 +152,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
     complete_config(config, tokenizer.vocab_size, corpus.facts)
     settings = RunSettings.of(config)
     data = make_data_module(settings, make_task(settings, tokenizer, corpus.facts), splits)
-    amount, numbers = float(UPDATES - 1 - WARM_UP), count()
+    amount, numbers = float(STEPS - 1 - WARM_UP), count()
 
     def ours() -> Round:
         config.run_dir = f"{folder.name}/{next(numbers)}"
@@ -184,7 +184,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         for i, batch in enumerate(data.train_dataloader()):
             if i == WARM_UP:
                 seconds = -clock(device)
-            elif i == UPDATES - 1:
+            elif i == STEPS - 1:
                 return Round(amount, seconds + clock(device))
             with arithmetic(task.precision, device).forward_context():
                 loss = language_model_loss(task, batch.to(device, non_blocking=True))
@@ -203,7 +203,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         with on_a_terminal():
             trainer = L.Trainer(
                 accelerator=accelerator,
-                max_steps=UPDATES,
+                max_steps=STEPS,
                 gradient_clip_val=CLIP,
                 default_root_dir=f"{folder.name}/lightning",
                 callbacks=[stopwatch],
@@ -212,15 +212,15 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         return Round(amount, stopwatch.seconds)
 
     return Row(
-        title=f"The training loop around a small network: d_model 64, 2 layers, {batch_size} dates an update",
-        unit="updates/s",
+        title=f"The training loop around a small network: d_model 64, 2 layers, {batch_size} dates per step",
+        unit="steps/s",
         rounds={"Triptych": ours, "bare PyTorch": bare, "Lightning's defaults, a loss logged each step": plain},
         asked=[
             Asked("Triptych", "bare PyTorch", 0.88),
             Asked("Triptych", "Lightning's defaults, a loss logged each step", 1.2),
         ],
         facts=[
-            f"Updates {WARM_UP + 1} to {UPDATES - 1} of a run, collated on "
-            "the way; the same network, batches, loss, fused AdamW, schedule and clipping for all."
+            f"Steps {WARM_UP + 1} to {STEPS - 1} of a run, collated during the run; "
+            "the same network, batches, loss, fused AdamW, schedule and clipping for all."
         ],
     )

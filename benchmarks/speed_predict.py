@@ -1,5 +1,5 @@
-"""Rows of speed.py: answers to many texts, tokenizer included; beside `transformers` on what `triptych export` writes
-of the same run."""
+"""Rows of speed.py: predictions for many texts, tokenizer included, compared with `transformers` on the export of the
+same run."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def predict_classes(count: int) -> Row:
     ours = [answer.label for answer in task.predict(texts[:100])]
     same = sum(a == b["label"] for a, b in zip(ours, theirs(texts[:100]), strict=True))
     return Row(
-        title=f"Classes of {count:,} texts, lengths 4 to 250, tokenizer included",
+        title=f"Classifying {count:,} texts, lengths 4 to 250, tokenizer included",
         unit="texts/s",
         rounds={
             "Triptych, predict": timed(lambda: task.predict(texts, batch_size=BATCH), count),
@@ -87,7 +87,7 @@ def predict_classes(count: int) -> Row:
             Asked("Triptych, predict", "transformers, pipeline", 2.5),
             Asked("Triptych, predict", "transformers, pipeline, sorted by length", 1),
         ],
-        facts=[f"{BATCH} texts at a time. Labels that are the same from the same weights: {same} of 100."],
+        facts=[f"{BATCH} texts per batch. Identical labels from the same weights: {same} of 100."],
     )
 
 
@@ -118,7 +118,7 @@ def predict_copies(count: int) -> Row:
     same = sum(a == b for a, b in zip(ours, their, strict=True))
     right = sum(a == b for a, b in zip(ours, texts, strict=False))
     return Row(
-        title=f"Copies of {count:,} texts by a full model, 3 to 32 words, greedy, tokenizer included",
+        title=f"Copying {count:,} texts with a full model, 3 to 32 words, greedy, tokenizer included",
         unit="texts/s",
         rounds={
             "Triptych, predict": timed(lambda: task.predict(texts, batch_size=BATCH), count),
@@ -130,7 +130,6 @@ def predict_copies(count: int) -> Row:
             Asked("Triptych, predict", "transformers, generate, sorted by length", 1),
         ],
         facts=[
-            f"{BATCH} texts at a time. Answers that are the same from the same weights: {same} of {BATCH}; that are "
-            f"right: {right}."
+            f"{BATCH} texts per batch. Identical outputs from the same weights: {same} of {BATCH}; correct: {right}."
         ],
     )

@@ -75,7 +75,7 @@ class Row:
         unit: of the amount.
         rounds: the contenders.
         asked: the ratios asked for.
-        updates: how many updates a round has, of each contender whose memory is measured.
+        steps: how many steps a round has, of each contender whose memory is measured.
         floor: the name of the contender that only multiplies matrices; None: there is none.
         flops: operations of one of its rounds.
         facts: what else is said below the table; checks that the contenders do the same.
@@ -85,7 +85,7 @@ class Row:
     unit: str
     rounds: dict[str, Callable[[], Round]]
     asked: list[Asked]
-    updates: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
     floor: str | None = None
     flops: float = 0.0
     facts: list[str] = field(default_factory=list)
@@ -231,15 +231,15 @@ def best_of(times: int, call: Callable[[], object]) -> float:
     return min(found)
 
 
-def training_floor(updates: Sequence[Sequence[Product]], amount: float, dtype: torch.dtype) -> tuple[Any, float]:
-    """A round of the products of training updates, forward and backward, and its operations.
+def training_floor(steps: Sequence[Sequence[Product]], amount: float, dtype: torch.dtype) -> tuple[Any, float]:
+    """A round of the products of training steps, forward and backward, and its operations.
 
     Args:
-        updates: the forward products of each.
+        steps: the forward products of each.
         amount: what a round counts as.
         dtype: of the matrices.
     """
-    products = [p for update in updates for forward in update for p in (forward, *forward.backward)]
+    products = [p for step in steps for forward in step for p in (forward, *forward.backward)]
     return timed(multiply(products, dtype), amount), float(sum(p.flops for p in products))
 
 
@@ -357,12 +357,12 @@ def training(
     losses: Sequence[Callable[[], Tensor]],
     dtype: torch.dtype = torch.float32,
 ) -> Callable[[], list[float]]:
-    """A round of updates: forward and loss, backward, clipping of the norm, optimizer. Returns the losses.
+    """A round of steps: forward and loss, backward, clipping of the norm, optimizer. Returns the losses.
 
     Args:
         parameters: the network.
         optimizer: of it.
-        losses: of each update.
+        losses: of each step.
         dtype: bfloat16 for autocast.
     """
 
@@ -429,7 +429,7 @@ def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Ro
         first[name] = run()[0]
         rounds[name] = timed(run, amount)
     said = "; ".join(f"{name} {loss:.5f}" for name, loss in first.items() if name.startswith(("Triptych", "Hugging")))
-    facts.append(f"Loss of the first update, from the same weights: {said}.")
+    facts.append(f"Loss of the first step, from the same weights: {said}.")
 
     products = [*stack_products([LENGTH] * ROWS_OF_DECODER), *head_products(ROWS_OF_DECODER * (LENGTH - 1))]
     rounds["matrix products alone"], flops = training_floor([products] * STEPS, amount, dtype)
@@ -442,7 +442,7 @@ def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Ro
         unit="tokens/s",
         rounds=rounds,
         asked=asked,
-        updates=dict.fromkeys(contenders, STEPS),
+        steps=dict.fromkeys(contenders, STEPS),
         floor="matrix products alone",
         flops=flops,
         facts=facts,
@@ -510,12 +510,12 @@ def random_text(generator: np.random.Generator, length: int) -> np.ndarray:
     return generator.integers(3, VOCAB, length)
 
 
-def updates_of(items: Sequence[EncodedExample], *, tokens: int | None = None) -> list[list[EncodedExample]]:
-    """An epoch of updates as ``triptych train`` makes them: like sizes together.
+def batches_by_step(items: Sequence[EncodedExample], *, tokens: int | None = None) -> list[list[EncodedExample]]:
+    """An epoch of steps as ``triptych train`` makes them: like sizes together.
 
     Args:
         items: the texts.
-        tokens: the most tokens of an update; None: so many texts.
+        tokens: the most tokens per step; None: a fixed number of texts.
     """
     sampler = TrainingSampler(
         sizes=np.array([item.size for item in items]),
@@ -523,7 +523,7 @@ def updates_of(items: Sequence[EncodedExample], *, tokens: int | None = None) ->
         step_size=StepSize(BATCH if tokens is None else None, tokens),
         seed=0,
     )
-    return [[items[i] for i in sampler.update(k)] for k in range(sampler.pool_size)]
+    return [[items[i] for i in sampler.indices_of_step(k)] for k in range(sampler.pool_size)]
 
 
 def in_turn(items: Sequence[EncodedExample]) -> list[list[EncodedExample]]:
@@ -532,29 +532,29 @@ def in_turn(items: Sequence[EncodedExample]) -> list[list[EncodedExample]]:
 
 
 def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], dict[str, list[Batch]], float, list[str]]:
-    """Our batches and the others', by the way that they are made; the real tokens of each; and what is said of them.
+    """Our batches and the others', by batching method; the non-padding tokens of each; and a sentence about them.
 
     Args:
         items: the texts in the order of their arrival.
     """
     amount = float(sum(item.size for item in items))
     budget = max(int(amount * BATCH / len(items)), max(item.size for item in items))
-    bucketed, by_tokens = updates_of(items), updates_of(items, tokens=budget)
+    bucketed, by_tokens = batches_by_step(items), batches_by_step(items, tokens=budget)
     ours = {
-        "Triptych, packed": [collate(update, packed=True) for update in bucketed],
-        "Triptych, packed, by tokens": [collate(update, packed=True) for update in by_tokens],
-        "Triptych, bucketed": [collate(update) for update in bucketed],
+        "Triptych, packed": [collate(examples, packed=True) for examples in bucketed],
+        "Triptych, packed, by tokens": [collate(examples, packed=True) for examples in by_tokens],
+        "Triptych, bucketed": [collate(examples) for examples in bucketed],
     }
     by_size = sorted(items, key=lambda item: item.size)
     theirs = {
-        "in order of arrival": [collate(update) for update in in_turn(items)],
-        "sorted by length": [collate(update) for update in in_turn(by_size)],
+        "in order of arrival": [collate(examples) for examples in in_turn(items)],
+        "sorted by length": [collate(examples) for examples in in_turn(by_size)],
     }
     shares = {name: amount / sum(b.num_with_padding for b in batches) for name, batches in (ours | theirs).items()}
     shares_said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     facts = [
-        f"{len(items)} texts, {BATCH} an update (by tokens: at most {budget} tokens an update, "
-        f"{len(by_tokens)} updates). Positions that are real tokens: {shares_said}."
+        f"{len(items)} texts, {BATCH} per step (by tokens: at most {budget} tokens per step, "
+        f"{len(by_tokens)} steps). Non-padding positions: {shares_said}."
     ]
     return ours, theirs, amount, facts
 
@@ -568,40 +568,40 @@ def encoder() -> Row:
     ]
     ours, theirs, amount, facts = layouts(items)
     rounds: dict[str, Callable[[], Round]] = {}
-    num_updates: dict[str, int] = {}
+    num_steps: dict[str, int] = {}
     for name, batches in ours.items():
         network = ours_of(make_bert(), "classification")
         losses = [partial(our_classification_loss, network, batch) for batch in batches]
-        rounds[name], num_updates[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
+        rounds[name], num_steps[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
     for name, batches in theirs.items():
         model = make_bert().train()
         optimizer = their_optimizer(model)
         losses = [partial(their_classification_loss, model, batch) for batch in batches]
         peer = f"Hugging Face BERT, {name}"
-        rounds[peer], num_updates[peer] = timed(training(model, optimizer, losses), amount), len(batches)
+        rounds[peer], num_steps[peer] = timed(training(model, optimizer, losses), amount), len(batches)
     model, first = make_bert().train(), theirs["in order of arrival"][0]
     mine = our_classification_loss(ours_of(model, "classification"), first)
-    packed = our_classification_loss(ours_of(model, "classification"), collate(updates_of(items)[0], packed=True))
-    padded = our_classification_loss(ours_of(model, "classification"), collate(updates_of(items)[0]))
+    packed = our_classification_loss(ours_of(model, "classification"), collate(batches_by_step(items)[0], packed=True))
+    padded = our_classification_loss(ours_of(model, "classification"), collate(batches_by_step(items)[0]))
     their = their_classification_loss(model, first)
     facts.append(
         f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
         f"of another one, packed {packed:.5f}, padded {padded:.5f}."
     )
-    updates = [
+    products = [
         [
-            *stack_products([len(item.inputs) for item in update]),
-            *(Product(1, len(update), D_MODEL, n, -n) for n in (D_MODEL, CLASSES)),
+            *stack_products([len(item.inputs) for item in examples]),
+            *(Product(1, len(examples), D_MODEL, n, -n) for n in (D_MODEL, CLASSES)),
         ]
-        for update in updates_of(items)
+        for examples in batches_by_step(items)
     ]
-    rounds["matrix products alone"], flops = training_floor(updates, amount, torch.float32)
+    rounds["matrix products alone"], flops = training_floor(products, amount, torch.float32)
     return Row(
-        title="Training an encoder with classes, lengths 16 to 256",
-        unit="real tokens/s",
+        title="Training an encoder classifier, lengths 16 to 256",
+        unit="non-padding tokens/s",
         rounds=rounds,
         asked=asked_of_layouts(ours, "Hugging Face BERT", 2.1, 1.35),
-        updates=num_updates,
+        steps=num_steps,
         floor="matrix products alone",
         flops=flops,
         facts=facts,
@@ -647,40 +647,41 @@ def full() -> Row:
         items.append(EncodedExample(np.append(START, target[:-1]), target, random_text(generator, length)))
     ours, theirs, amount, facts = layouts(items)
     rounds: dict[str, Callable[[], Round]] = {}
-    num_updates: dict[str, int] = {}
+    num_steps: dict[str, int] = {}
     for name, batches in ours.items():
         network = ours_of(make_bart(), "translation")
         losses = [partial(our_translation_loss, network, batch) for batch in batches]
-        rounds[name], num_updates[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
+        rounds[name], num_steps[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
     for name, batches in theirs.items():
         model = make_bart().train()
         optimizer = their_optimizer(model)
         losses = [partial(their_translation_loss, model, batch) for batch in batches]
         peer = f"Hugging Face BART, {name}"
-        rounds[peer], num_updates[peer] = timed(training(model, optimizer, losses), amount), len(batches)
+        rounds[peer], num_steps[peer] = timed(training(model, optimizer, losses), amount), len(batches)
     model, first = make_bart().train(), theirs["in order of arrival"][0]
     network = ours_of(model, "translation")
     mine, their = our_translation_loss(network, first), their_translation_loss(model, first)
     packed, padded = (
-        our_translation_loss(network, collate(updates_of(items)[0], packed=is_packed)) for is_packed in (True, False)
+        our_translation_loss(network, collate(batches_by_step(items)[0], packed=is_packed))
+        for is_packed in (True, False)
     )
     facts.append(
         f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
         f"of another one, packed {packed:.5f}, padded {padded:.5f}."
     )
-    updates = []
-    for update in updates_of(items):
-        sources = [len(item.source) for item in update if item.source is not None]
-        targets = [len(item.inputs) for item in update]
+    products = []
+    for examples in batches_by_step(items):
+        sources = [len(item.source) for item in examples if item.source is not None]
+        targets = [len(item.inputs) for item in examples]
         stacks = [*stack_products(sources), *stack_products(targets, sources, first=1000)]
-        updates.append([*stacks, *head_products(sum(targets))])
-    rounds["matrix products alone"], flops = training_floor(updates, amount, torch.float32)
+        products.append([*stacks, *head_products(sum(targets))])
+    rounds["matrix products alone"], flops = training_floor(products, amount, torch.float32)
     return Row(
         title="Training a full model, label smoothing 0.1, lengths 16 to 256",
-        unit="real tokens/s, of both sides",
+        unit="non-padding tokens/s, of both sides",
         rounds=rounds,
         asked=asked_of_layouts(ours, "Hugging Face BART", 2.4, 1.35),
-        updates=num_updates,
+        steps=num_steps,
         floor="matrix products alone",
         flops=flops,
         facts=facts,
@@ -785,7 +786,7 @@ def greedy(rows: int) -> Row:
         asked=[Asked("Triptych", "Hugging Face GPT-2", 1.7 if rows == 1 else 2.2)],
         floor="matrix products alone",
         flops=float(sum(p.flops for p in products)),
-        facts=[f"Sequences that are the same from the same weights: {same} of {rows}."],
+        facts=[f"Identical sequences from the same weights: {same} of {rows}."],
     )
 
 
@@ -834,7 +835,7 @@ def beam() -> Row:
         floor="matrix products alone",
         flops=float(sum(p.flops for p in products)),
         facts=[
-            f"Answers that are the same from the same weights: {same} of {SENTENCES}; tokens of an answer in the mean: "
-            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The products are those of answers of full length."
+            f"Identical outputs from the same weights: {same} of {SENTENCES}; mean tokens per output: "
+            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The products assume outputs of full length."
         ],
     )

@@ -1,4 +1,4 @@
-"""What it takes to begin: the first update of a small training, and a sweep of many small ones. See README.md here."""
+"""Start-up cost: the first step of a small run, and a sweep of many small runs. See README.md here."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ TINY = [
 ]
 RUN = ["experiment=dates/classification", "model=encoder_only", *TINY]
 SMALL = ["data.num_train=400", "data.num_validation=60", "data.num_test=60", "data.languages=[de,en,ja]"]
-UPDATES = 50
+STEPS = 50
 
 
 def measure(command: list[str], cwd: str, until: Path | None = None) -> tuple[float, float]:
@@ -41,24 +41,24 @@ def measure(command: list[str], cwd: str, until: Path | None = None) -> tuple[fl
 
 
 def print_starts(rounds: int) -> None:
-    """The first update of a training, beside the imports of torch and Lightning, in turns."""
+    """The first step of a run, compared with the imports of torch and Lightning, in turns."""
     python = [sys.executable, "-P"]
     ways = {
         "imports of torch and Lightning alone": [],
-        "first update, 400 examples": SMALL,
-        "first update, 200,000 examples": [],
+        "first step, 400 examples": SMALL,
+        "first step, 200,000 examples": [],
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds + 1):  # the first fills the caches
             for name, overrides in ways.items():
                 command, until = [*python, "-c", "import torch, lightning"], None
-                if "update" in name:
+                if "step" in name:
                     run = f"{folder}/{len(overrides)}-{number}"
                     own = [*RUN, *overrides, "trainer.log_every_n_steps=1", f"run_dir={run}"]
                     command, until = [*python, "-m", "triptych", "train", *own], Path(run) / "metrics.csv"
                 found[name].append(measure(command, folder, until))
-    print("| | clock, s | processor, s | times the imports | first time, processor, s |")
+    print("| | elapsed, s | CPU, s | relative to the imports | first time, CPU, s |")
     print("|---|---|---|---|---|")
     imports = median(cpu for _, cpu in found["imports of torch and Lightning alone"][1:])
     for name, ((_, first), *times) in found.items():
@@ -67,18 +67,18 @@ def print_starts(rounds: int) -> None:
 
 
 def print_sweep(jobs: int) -> None:
-    """A local sweep, two at once, beside the same updates in one process."""
+    """A local sweep, two at once, compared with the same steps in one process."""
     triptych = [sys.executable, "-P", "-m", "triptych", "train"]
     with tempfile.TemporaryDirectory() as folder:
-        one = [*triptych, *RUN, *SMALL, f"trainer.max_steps={jobs * UPDATES}", "run_dir=one"]
+        one = [*triptych, *RUN, *SMALL, f"trainer.max_steps={jobs * STEPS}", "run_dir=one"]
         clock, cpu = measure(one, folder)
-        sweep = [*triptych, "-m", *RUN, *SMALL, f"trainer.max_steps={UPDATES}", f"seed=range(1,{jobs + 1})"]
+        sweep = [*triptych, "-m", *RUN, *SMALL, f"trainer.max_steps={STEPS}", f"seed=range(1,{jobs + 1})"]
         sweep_clock, sweep_cpu = measure([*sweep, "hydra.launcher.n_jobs=2", "run_dir=sweep"], folder)
         done = len(list(Path(folder).glob("sweep/*/summary.json")))
-    print(f"| {jobs * UPDATES} updates | clock, s | processor, s | updates a second | of the rate of one process |")
+    print(f"| {jobs * STEPS} steps | elapsed, s | CPU, s | steps per second | relative to one process |")
     print("|---|---|---|---|---|")
-    print(f"| one process | {clock:.1f} | {cpu:.1f} | {jobs * UPDATES / clock:.0f} | 1 |")
-    rate = done * UPDATES / sweep_clock
+    print(f"| one process | {clock:.1f} | {cpu:.1f} | {jobs * STEPS / clock:.0f} | 1 |")
+    rate = done * STEPS / sweep_clock
     print(
         f"| {done} runs, two at once | {sweep_clock:.1f} | {sweep_cpu:.1f} | {rate:.0f} | {clock / sweep_clock:.2f} |"
     )
