@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 
 from command_line import command_lines
 from covering import Row, Values, explain, learn, pairs_of
-from covering_rows import CHECKS, DATES, NO_FAMILY, NOT_ASKED, UPDATES, look, refusal
+from covering_rows import CHECKS, DATES, NO_FAMILY, NOT_ASKED, STEPS, look, refusal
 from small_images import TO_DRAW, write_small_images
 from triptych.config import PARTS, precision_of, target_of
 from triptych.config.diagnose import choices_of
@@ -277,7 +277,7 @@ def write_page(page: Path, measured: Measured) -> None:
     page.write_text(
         TEMPLATE.format(
             rows=len(measured.rows),
-            updates=UPDATES,
+            steps=STEPS,
             pairs=f"{len(set[Values]().union(*(pairs_of(row) for row, _ in measured.rows))):,}",
             impossible=len(measured.impossible),
             seconds=f"{measured.seconds / len(trained):.0f}",
@@ -324,33 +324,36 @@ def write_page(page: Path, measured: Measured) -> None:
 TEMPLATE = """\
 # What works with what
 
-Written by `make compatibility`, which asks and trains all of this anew: on {hardware}, with torch {torch}.
+Written by `make compatibility`, which tests and trains every combination below. Measured on
+{hardware}, with torch {torch}.
 
-Each architecture, task, part, head, optimizer, precision and layout that the configuration has was tried with each of
-the others, two at a time: {rows} tiny trainings ("rows", {updates} updates, {seconds} s each with its checks) have
-{pairs} pairs of such values in them, each at least once, and {impossible} more the product refuses. (This is pairwise
-covering; what goes wrong only where three meet can escape it.) A number in a table is that of the rows that have both
-values. *no (3)* is reason 3 [below](#why-not), in the product's words; several numbers are one for each way that there
-would be. Files of `conf/block` that only set options of these parts for a family are left out; the families have a
-[table of their own](#families), and in it stand the two towers, which serve `task=image_text_matching` and no other.
+Every architecture, task, part, head, optimizer, precision and batch layout was combined with every other one in pairs
+(pairwise testing). {rows} tiny runs ("rows": {steps} steps, {seconds} s each with their checks) cover {pairs} pairs of
+values, each at least once. Triptych does not support {impossible} other pairs. Bugs that need three specific values at
+once can be missed.
 
-Of each row it is asked whether it
+A number in a table is the number of rows with both values. *no (3)* means not supported, for reason 3
+[below](#why-not), which quotes the error message. Several numbers mean that each way to combine the two values fails
+for one of these reasons. Files in `conf/block` that only set a family's options are left out. The families have
+[another table](#families), which also lists the dual encoder and the dual decoder, since they support only
+`task=image_text_matching`.
 
-- trains: the loss is finite, every weight has a gradient, and the record of the run is complete;
-- resumes: gone on with from its checkpoint after half of the updates, it ends with bitwise the same weights and
-  metrics;
-- evaluates: the checkpoint has the metrics of the run, to the last digit;
-- packs: a packed row of texts has the logits of a padded batch;
-- sees the past only: the last token changes no logits before it. Not asked of an encoder, which sees both sides;
-- decodes with a cache: each token that is written has the logits that the whole text gives it at once. Asked where text
-  is written;
-- exports: read again from the Hugging Face folder that it was written into, it has the same logits; or no published
-  family is this network, as `triptych export` says, with the nearest and what differs.
+Each row is checked:
 
-Logits are compared in the precision of the row (to 1e-10 in float64, 1e-5 in float32, 0.01 in float16 and 0.08 in
-bfloat16, of the largest or 1), exported ones in float32. 16-mixed is not among the precisions: on CPUs Lightning trains
-bf16-mixed in its place. AdamW's kin have `optimizer.eps=1.0e-4` in 16-true, as they must. `head=` stands for the heads
-of tokens, classes and tags (`head@heads.tokens=` and so on).
+- trains: the loss is finite, every weight has a gradient, and `summary.json` is complete.
+- resumes: resumed from its checkpoint at half the steps, the run ends with bitwise the same weights and metrics.
+- evaluates: `triptych evaluate` on the checkpoint prints exactly the metrics of the run.
+- packs: a packed row of texts has the same logits as a padded batch.
+- is causal: changing the last token changes no logits before it. An encoder is bidirectional, so this is not checked.
+- decodes with a cache: each generated token has the logits of one forward pass over the whole text. Checked for
+  generative models.
+- exports: loaded from the exported Hugging Face folder, the model has the same logits. If no published family matches,
+  `triptych export` names the closest family and the differences.
+
+Logits are compared in the precision of the row. The tolerances are 1e-10 in float64, 1e-5 in float32, 0.01 in float16
+and 0.08 in bfloat16, times the largest logit or 1. Exported models are compared in float32. 16-mixed is not tested: on
+CPUs, Lightning trains bf16-mixed instead. AdamW, Muon and schedule-free AdamW use `optimizer.eps=1.0e-4` in 16-true, as
+Triptych requires. `head=` sets the heads of tokens, classes and tags (`head@heads.tokens=` and so on).
 
 ## What failed
 
@@ -360,7 +363,7 @@ of tokens, classes and tags (`head@heads.tokens=` and so on).
 
 {grid}
 
-## Everything else by architecture and task
+## Parts, optimizers, precisions and layouts by architecture and task
 
 {parts}
 
@@ -376,20 +379,21 @@ of tokens, classes and tags (`head@heads.tokens=` and so on).
 
 ## Two parts
 
-All pairs of parts of different kinds stand in a row, but:
+These pairs of parts are not supported; all others were tested:
 
 {two_parts}
 
-## What held
+## Passed checks
 
-In how many rows of each value; - where it was not asked. Of exports: for how many there is a family.
+The number of rows with this value that pass each check; - if it was not checked. For exports, the number of rows that
+match a published family.
 
 {properties}
 
 ## Families
 
-The models of any size (`model=bert/style`), with their own parts: an encoder on classification, a decoder on language
-modelling, a full model on translation, Whisper on transcription.
+The `style` models (`model=bert/style`), with the parts of their family: encoders on classification, decoders on
+language modeling, full models on translation, Whisper on transcription.
 
 {families}
 
@@ -401,7 +405,7 @@ modelling, a full model on translation, Whisper on transcription.
 
 ## The rows
 
-Which class of `transformers` each was exported as; none: no published family is this network.
+The last column is the `transformers` class of the exported model; none: no published family matches this network.
 
 {of_rows}
 """

@@ -38,12 +38,12 @@ from triptych.train import train
 from triptych.training import TrainingModule
 
 NOT_ASKED = "-"
-NO_FAMILY = "no published family is this network"
-UPDATES = 4
+NO_FAMILY = "no published family matches this network"
+STEPS = 4
 WRITTEN = 6
 TINY = [
     *("shape.d_model=32", "shape.num_heads=4", "shape.num_layers=2", "shape.d_ff=48", "shape.max_length=96"),
-    *("trainer=cpu", f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES // 2}"),
+    *("trainer=cpu", f"trainer.max_steps={STEPS}", f"trainer.val_check_interval={STEPS // 2}"),
     *("scheduler.warmup_steps=1", "batch.global_size=8", "batch.eval_batch_size=8"),
     *("logger=csv", "callbacks.progress.refresh_rate=0"),
 ]
@@ -170,7 +170,7 @@ def check_training(run: Trained) -> None:
     projections of a Longformer whose global token reads nothing (the first of a decoder) or is not read (or it alone
     is, in the last layer)."""
     losses, gradient = (torch.load(run.folder / "run" / f"{name}-0.pt") for name in ("losses", "gradient"))
-    assert len(losses) == UPDATES
+    assert len(losses) == STEPS
     assert losses.isfinite().all(), f"losses {losses.tolist()}"
     trained = {name for name, parameter in run.task.network.named_parameters() if parameter.requires_grad}
     assert gradient.keys() == trained
@@ -188,9 +188,9 @@ def check_training(run: Trained) -> None:
 
 def check_resuming(run: Trained) -> None:
     """From the checkpoint after half of the updates on, it ends with bitwise the same weights and metrics."""
-    half = run.folder / "run" / "checkpoints" / f"step-{UPDATES // 2:08}.ckpt"
+    half = run.folder / "run" / "checkpoints" / f"step-{STEPS // 2:08}.ckpt"
     again = run.train("again", f"resume={half}")
-    assert len(torch.load(run.folder / "again" / "losses-0.pt")) == UPDATES // 2
+    assert len(torch.load(run.folder / "again" / "losses-0.pt")) == STEPS // 2
     for name in ("weights_sha256", "metrics"):
         assert again[name] == run.summary[name], f"{name}: {again[name]}, {run.summary[name]} unbroken"
 
@@ -293,7 +293,7 @@ CHECKS: dict[str, Callable[[Trained], str | None]] = {
     "resumes": check_resuming,
     "evaluates": check_evaluation,
     "packs": check_packing,
-    "sees the past only": check_past,
+    "is causal": check_past,
     "decodes with a cache": check_cache,
     "exports": check_export,
 }

@@ -1,4 +1,4 @@
-"""Writes docs/families.md: what each published family has been measured to be, by the same code as the tests.
+"""Writes docs/families.md: measurements of each published family, by the same code as the tests.
 
 Run by `make families`.
 """
@@ -111,7 +111,7 @@ def main(output: Path) -> None:
 TEMPLATE = """\
 # The published families
 
-Written by `make families`, which measures all of this anew.
+Written by `make families`, which measures every number on this page.
 
 | family | `model=` |
 |---|---|
@@ -121,73 +121,84 @@ A `style` is the family at any size (`model=bert/style shape=tiny`); the others 
 
 ## Against `transformers`
 
-Small models of random weights and odd sizes, made by `transformers`, imported, exported and imported again. Differences
-are the largest of any logit at a real position (of CLIP, of any text and image) over max(1, the largest logit), in
-float32, over inputs without padding and padded on the right (and on the left, where that means something); of the loss
-they are relative. Greedy and beam search (5 beams) must find the very tokens of `generate`, in float64. Cached:
-decoding in uneven chunks against one pass, in float64, ours against ours. Round trip: export, then import, bitwise.
+The table compares small models with random weights and odd sizes. `transformers` creates each model; Triptych imports
+it, exports it and imports it again.
+
+- logits: the largest difference at any non-padding position (for CLIP, of any text and image), divided by max(1, the
+  largest logit), in float32. Inputs have no padding or right padding, and left padding if the model supports it.
+- loss: the relative difference.
+- greedy, beams: models whose greedy and beam search (5 beams) generate exactly the tokens of `generate`, in float64.
+- cached: Triptych's decoding in uneven chunks compared with one forward pass, in float64.
+- round trip: models that are bitwise equal after export and import.
 
 | family | models | same size | logits, import | logits, export | loss | greedy | beams | cached | round trip |
 |---|---|---|---|---|---|---|---|---|---|
 {rows}
 
-## What is refused, or left out
+## Not supported, or left out
 
-- BERT's next-sentence prediction: the layer of `BertForPreTraining` is left out, and named. No task here asks it, and
-  RoBERTa (Liu et al. 2019, section 4.2) found that it does not help.
-- Heads for what is no task here (multiple choice, regression), and those for question answering of all but BERT,
-  RoBERTa and ModernBERT: refused. `--task TASK --new-head` reads the body.
-- LLaMA whose attention has biases and whose feed-forward layers have none, or the other way round (`attention_bias`,
-  `mlp_bias`): refused. `block.bias` is both, and Meta's have neither.
-- LLaMA with rotary positions scaled as dynamic, yarn or longrope: refused. There the frequencies depend on the length
-  of the text, or the scale of the attention changes; linear and llama3 are read.
-- Qwen 3, OLMo 2 and GPT-NeoX with `attention_bias` other than in the published models (false, false, true): refused,
-  since it is of attention alone; ModernBERT as LLaMA.
-- ModernBERT whose layers with a window have scaled rotations, and Qwen 3's mixtures of experts (`qwen3_moe`): refused.
-- Longformer has the first token global in every task, as `block/attention=longformer` has it; in `transformers` that is
-  so by itself in classification alone, and `global_attention_mask` says it elsewhere. For question answering, where all
-  of the question is global, however long, it is not read. `transformers` runs only windows that divide the largest.
-- T5Gemma whose encoder is wider than its decoder (9B-2B) or differs in more than depth, heads, feed-forward width and
-  attention: refused. Its norms multiply by 1 + w, ours by w: an import adds the 1, an export takes it off. What was
-  imported comes back to the same function, bit for bit; of a weight that was trained here to less than 0.5 the last bit
-  may be rounded. In `transformers` 5 the windows of its encoder reach one position further, to both sides, than
-  `sliding_window` says of the decoder: a folder is read like that, and `model=t5gemma/style` has the same window on
-  both sides. Its classifier, which reads another position of a padded text than of one without padding, is refused.
-- MarianMT with two vocabularies (`share_encoder_decoder_embeddings=false`): refused. There is one table of tokens
-  here.
-- ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published
-  files have others (`vit.encoder.layer.N.attention.attention.query`), as have those that `save_pretrained` writes.
-- CLIP whose processor would change an image of just the size that the network reads (`size`, `crop_size`), or does not
-  divide bytes by 255: refused. Images of another size are stretched to it (`data.size`), where `CLIPImageProcessor`
-  crops the middle. Refused are scales above 100, beyond which no training here goes, an `eos_token_id` that no text
-  ends with, `vocab.json` and `merges.txt` without `tokenizer.json`, and CLIP's other classes. `CLIPModel` takes an
-  `eos_token_id` of 2 for the mistake of its first files, and looks for the largest token: of a network whose texts end
-  with token 2, as those of Triptych's own tokenizers do, an export gives that token another number.
-- Whisper hears 30 s at once: `triptych predict` refuses a longer sound, and a training refuses, cuts or drops it. No
-  language is detected: where `generation_config.json` names none, `<|en|>` is taken, which a warning says
-  (`"language": "de"` in that file is another). `return_timestamps` is left out, and named. Another rate than 16,000 Hz
-  is refused, for `WhisperFeatureExtractor` has the filters of that rate at any other; so are its classifier of sounds,
-  and an export whose sounds are no whole seconds. Its keys have no bias, which softmax would not see: an export leaves
-  ours out. Frames are computed in float32 there: of tones in noise they were up to 2.4e-5 apart.
-- Pickles (`*.bin`), which can run code, and quantised weights: refused. Code of a folder (`auto_map`) is never run.
-- A tokenizer that fills up or ends texts with another token than `config.json` says: refused. Whatever looks for that
-  token, a classifier for instance, would find the end of a text elsewhere.
+- BERT's next-sentence prediction: an import leaves out this layer of `BertForPreTraining`, and reports it. No task uses
+  it, and RoBERTa (Liu et al. 2019, section 4.2) found that it does not help.
+- Heads for other tasks (multiple choice, regression), and question-answering heads except those of BERT, RoBERTa and
+  ModernBERT, are not supported. `--task TASK --new-head` imports the model without its head.
+- LLaMA with biases in only one of attention and feed-forward layers (`attention_bias`, `mlp_bias`) is not supported:
+  `block.bias` sets both. Meta's models have neither.
+- LLaMA with dynamic, yarn or longrope scaling of rotary positions is not supported: there, the frequencies depend on
+  the text length, or the attention scale changes. Linear and llama3 scaling are supported.
+- Qwen 3, OLMo 2 and GPT-NeoX with another `attention_bias` than the published models (false, false, true) are not
+  supported, since it sets biases in attention only. For ModernBERT, see LLaMA.
+- ModernBERT with scaled rotary positions in its sliding-window layers, and Qwen 3's mixtures of experts (`qwen3_moe`),
+  are not supported.
+- Longformer's first token is global in every task (`block/attention=longformer`). In `transformers` this is the default
+  for classification only; set `global_attention_mask` elsewhere. Longformer for question answering is not supported,
+  because all tokens of the question are global there. `transformers` supports only windows that divide the largest one.
+- T5Gemma is supported only if encoder and decoder have equal widths (not 9B-2B) and differ only in depth, heads,
+  feed-forward width and attention. Its norms multiply by 1 + w, Triptych's by w: an import adds the 1, an export
+  subtracts it. Import and export preserve the function bitwise. If a weight was trained in Triptych to less than 0.5,
+  an export may round its last bit. In `transformers` 5, the encoder's windows extend one position further on both sides
+  than the decoder's `sliding_window`. Imports do the same; `model=t5gemma/style` has equal windows on both sides. The
+  classifier is not supported: it uses another position in padded texts than in unpadded ones.
+- MarianMT with two vocabularies (`share_encoder_decoder_embeddings=false`) is not supported, since Triptych has one
+  embedding table.
+- ViT with the parameter names that `transformers` 5 uses in memory (`vit.layers.N.attention.q_proj`) is not supported.
+  Published files and `save_pretrained` use others (`vit.encoder.layer.N.attention.attention.query`).
+- CLIP is not supported if its processor changes images that already have the network's size (`size`, `crop_size`), or
+  does not divide bytes by 255. Triptych stretches other images to that size (`data.size`), where `CLIPImageProcessor`
+  crops the middle. Also not supported: scales above 100 (the limit in training), an `eos_token_id` that ends no text,
+  `vocab.json` and `merges.txt` without `tokenizer.json`, and CLIP's other classes. `CLIPModel` treats an `eos_token_id`
+  of 2 as an error of the first published files, and uses the token with the highest id instead. If token 2 ends texts,
+  as with Triptych's own tokenizers, an export therefore gives it another id.
+- Whisper's input is limited to 30 s: `triptych predict` reports longer audio as an error, and training truncates it,
+  drops it or stops. The language is not detected: if `generation_config.json` sets none, it is `<|en|>`, with a warning
+  (`"language": "de"` in that file selects German). An import leaves out `return_timestamps`, and reports it. Only
+  16,000 Hz is supported, since `WhisperFeatureExtractor` uses the filters of that rate at any rate. Whisper's audio
+  classifier, and exports with input lengths that are not whole seconds, are not supported. Its keys have no bias; a
+  bias of keys does not change the softmax, so an export leaves out Triptych's. `transformers` computes features in
+  float32: for tones in noise they differed by up to 2.4e-5.
+- Pickles (`*.bin`), which can run code, and quantized weights are not supported. Code in a folder (`auto_map`) is never
+  run.
+- A tokenizer whose padding or end token differs from `config.json` is an error: a classifier, for example, would look
+  for the end of a text at another token.
 
-Of `generation_config.json` (in old folders of `config.json`) these are obeyed, token for token as by `generate`, and
-exported again: `max_new_tokens`, `no_repeat_ngram_size`, `repetition_penalty`, `bad_words_ids`, `min_new_tokens`,
-`renormalize_logits`, `forced_bos_token_id`, `forced_eos_token_id`, `suppress_tokens`, `begin_suppress_tokens`, several
-`eos_token_id`; of full models `max_length` and `min_length`; of translation and transcription `num_beams`,
-`length_penalty` and `early_stopping`; of Whisper `language`, `task` and `forced_decoder_ids`, which an export writes in
-place of the others. Others that act are named when the folder is read. `do_sample` is one of them, and so is
-`num_beams` of language models: `triptych predict` samples and searches when it is asked to (`temperature=0.7`,
-`num_beams=5`).
+These settings of `generation_config.json` (in old folders, of `config.json`) have the same effect, token for token, as
+in `generate`, and are exported again:
+
+- `max_new_tokens`, `no_repeat_ngram_size`, `repetition_penalty`, `bad_words_ids`, `min_new_tokens`,
+  `renormalize_logits`, `forced_bos_token_id`, `forced_eos_token_id`, `suppress_tokens`, `begin_suppress_tokens`,
+  several `eos_token_id`
+- full models: `max_length`, `min_length`
+- translation and transcription: `num_beams`, `length_penalty`, `early_stopping`
+- Whisper: `language`, `task` and `forced_decoder_ids`; an export writes the latter instead of the others
+
+An import lists all other settings that have an effect. Examples are `do_sample`, and `num_beams` of language models:
+`triptych predict` has its own options for sampling and beam search (`temperature=0.7`, `num_beams=5`).
 
 ## Parameters
 
-Trainable ones, with the published vocabulary, counted on the meta device; beside them those of the models of
-`transformers` of the same published sizes.
+Trainable parameters with the published vocabulary, counted on the meta device, and those of the `transformers` model of
+the same published size.
 
-| `model=` | source | vocabulary | ours | `transformers` |
+| `model=` | source | vocabulary | Triptych | `transformers` |
 |---|---|---|---|---|
 {sizes}
 """

@@ -22,7 +22,7 @@ CATALOGUE = {
     14: "W&B out of reach at the start, lost in the middle",
     15: "two jobs in one run directory",
     16: "one of four sweep jobs fails",
-    17: "an empty data set, or one smaller than a batch",
+    17: "an empty dataset, or one smaller than a batch",
     18: "unaligned files, not UTF-8, unknown label, id beyond the vocabulary, over-long line",
     19: "a row of padding only",
     20: "typo, wrong type, heads that do not divide the width, nan, 0, +x=1",

@@ -617,7 +617,7 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "evaluates": check_metrics,
     "predicts alone": check_alone,
     "packs": in_float64(check_packing),
-    "sees the past only": in_float64(check_past),
+    "is causal": in_float64(check_past),
     "decodes with a cache": in_float64(check_cache),
     "predicts in another precision": check_precision,
     "exports": check_exporting,

@@ -1,6 +1,6 @@
-"""Installs Triptych with this Python and a torch, runs the tests that meet both, and writes a row of docs/versions.md.
+"""Installs Triptych with this Python and a torch, runs tests that depend on both, writes a row of docs/versions.md.
 
-Run by `make versions`, by the Python that the row is about; it needs nothing but the standard library.
+`make versions` runs this with the Python of the row. It uses the standard library only.
 """
 
 import platform
@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 TESTS = {
     "tests/nn tests/models tests/tasks": "the blocks, the networks and the tasks",
-    "tests/interop/test_decoder_families.py": "the causal families against `transformers`",
-    "tests/faults/test_kill_faults.py::test_fault_1_killed_at_random_steps[translation_full]": "a training that is "
-    "killed twice, and ends with bitwise the weights of one that was left alone",
-    "tests/test_packages.py::test_every_module_is_imported": "each module of Triptych is imported",
+    "tests/interop/test_decoder_families.py": "the decoder families, compared with `transformers`",
+    "tests/faults/test_kill_faults.py::test_fault_1_killed_at_random_steps[translation_full]": "a run that is "
+    "killed twice and ends with bitwise the same weights as an uninterrupted run",
+    "tests/test_packages.py::test_every_module_is_imported": "imports each module of Triptych",
 }
 """What a row runs, and what that is."""
 COLUMNS = ("Python", "torch", "passed", "failed", "skipped", "Triptych", "on")
@@ -32,20 +32,20 @@ print(version("triptych"), torch.__version__)
 
 
 def run_tests(torch: str, folder: Path) -> tuple[str, ...]:
-    """The cells of a row, of an environment of its own.
+    """The cells of a row, measured in a separate environment.
 
     Args:
         torch: its version; empty: the newest that pip finds.
         folder: of the environment.
 
     Raises:
-        CalledProcessError: what was asked for cannot be installed.
+        CalledProcessError: these versions cannot be installed.
     """
     venv.create(folder, clear=True, with_pip=True)
-    python, logits_processors, report = folder / "bin/python", folder / "constraints.txt", folder / "report.xml"
+    python, constraints, report = folder / "bin/python", folder / "constraints.txt", folder / "report.xml"
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    logits_processors.write_text(re.sub("^torch==.*\n", "", pins, flags=re.MULTILINE), encoding="utf-8")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", logits_processors]
+    constraints.write_text(re.sub("^torch==.*\n", "", pins, flags=re.MULTILINE), encoding="utf-8")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", constraints]
     subprocess.run([*pip, f"{ROOT}[dev]", f"torch=={torch}" if torch else "torch"], check=True)
     said = subprocess.run([python, "-c", SAY], check=True, capture_output=True, text=True).stdout
     triptych, installed = said.split()
@@ -66,7 +66,7 @@ def order(row: str) -> list[int]:
 
 
 def write_page(page: Path, cells: tuple[str, ...]) -> None:
-    """Puts a row in the place of that of the same Python and torch, or among the others."""
+    """Adds a row, or replaces the row of the same Python and torch."""
     rows = {
         found.groups(): found[0] for found in ROW.finditer(page.read_text(encoding="utf-8") if page.exists() else "")
     }
@@ -78,10 +78,10 @@ def write_page(page: Path, cells: tuple[str, ...]) -> None:
 TEMPLATE = f"""\
 # Python and torch
 
-The whole suite runs with Python 3.11 and the versions of `constraints.txt`. With others, what depends on them most was
-run: each row is an environment of its own, on Linux and without a GPU, whose other libraries have the versions of
-`constraints.txt`. `make versions PYTHON=python3.13 TORCH=2.14.1` runs a row anew and writes it; without `TORCH`, with
-the newest that pip finds.
+The full test suite runs with Python 3.11 and the versions in `constraints.txt`. For other versions of Python and torch,
+the table shows the tests that depend on them most. Each row is a separate environment, on Linux and without a GPU, with
+the versions in `constraints.txt` for all other libraries. `make versions PYTHON=python3.13 TORCH=2.14.1` measures a row
+and writes it. Without `TORCH`, it uses the newest version that pip finds.
 
 {{tests}}
 
