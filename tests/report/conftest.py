@@ -153,7 +153,7 @@ def write_run(tmp_path: Path) -> WriteRun:
 
 @pytest.fixture
 def seven_runs(tmp_path: Path, write_run: WriteRun) -> Path:
-    """Translation by two architectures, classification by three, language modelling by two; and an unfinished run."""
+    """Translation by two architectures, classification by three, language modeling by two; and an unfinished run."""
     ceiling = {"test/exact_match": 0.993}
     for architecture, value in (("full", 0.981), ("decoder_only", 0.972)):
         write_run(architecture, "translation", {"test/loss": 0.05, "test/exact_match": value}, optimum=ceiling)

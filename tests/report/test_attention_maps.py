@@ -275,15 +275,13 @@ class TestPictures:
         splits = Splits([], [], [Example(text, target="1998-03-05")])
         (sample,) = json.loads(json.dumps(attention_record(task, splits)))["samples"]
         (maps,) = attention_maps(Predictor(task), [task.model_input(splits.test[0])])
-        figures = draw_attention(sample, task.architecture, "told")
+        figures = draw_attention(sample, task.architecture, "model")
         assert maps.decoder is not None
         for name, found in (("decoder rollout", maps.decoder), ("alignment", maps.cross or maps.decoder)):
             drawn = figures[name]["data"]
             assert tokens_of(drawn[0]["y"]) == list(found.written)
             assert tokens_of(drawn[0]["x"]) == list(found.keys)
-            assert (
-                "a row for each token that it writes, a column" in figures[name]["layout"]["title"]["subtitle"]["text"]
-            )
+            assert "rows: generated tokens; columns" in figures[name]["layout"]["title"]["subtitle"]["text"]
         expected = found.weights[:, :, -len(found.written) :].mean(1)
         for trace, weights in zip(drawn, expected, strict=True):
             assert_close(torch.tensor(trace["z"]), weights.float(), atol=1.1e-3, rtol=0)
@@ -294,7 +292,7 @@ class TestPictures:
         tokens = [str(i) for i in range(8)]
         weights = torch.full((num_layers, 2, 8, 8), 125).tolist()
         kind = {"queries": tokens, "keys": tokens, "written": tokens, "num_tokens": 8, "weights_x1000": weights}
-        figures = draw_attention({"encoder": None, "decoder": None, "cross": kind}, "full", "told")
+        figures = draw_attention({"encoder": None, "decoder": None, "cross": kind}, "full", "model")
         aligned = {name: figure for name, figure in figures.items() if name.startswith("alignment")}
         panels = [trace for figure in aligned.values() for trace in figure["data"]]
         assert len(panels) == num_layers
@@ -312,15 +310,15 @@ class TestPictures:
         assert maps.decoder is not None
         num_read = len(maps.decoder.queries) - len(maps.decoder.written) + 1
         assert not is_recordable(maps, num_read - 1)
-        figures = draw_attention(list_maps(maps, num_read + 2), "decoder_only", "told")
+        figures = draw_attention(list_maps(maps, num_read + 2), "decoder_only", "model")
         assert tokens_of(figures["alignment"]["data"][0]["y"]) == list(maps.decoder.written[:3])
         said = figures["alignment"]["layout"]["title"]["subtitle"]["text"]
-        assert f"writes (the first 3 of {len(maps.decoder.written)})" in said
+        assert f"generated tokens (the first 3 of {len(maps.decoder.written)})" in said
 
     def test_where_nothing_is_written_a_row_is_a_token_that_is_read(self, task_of: Callable[..., Task]) -> None:
         task = task_of(*tiny.dates("classification_full"), *tiny.DATES)
         (maps,) = attention_maps(Predictor(task), ["5 März 98"])
-        figures = draw_attention(list_maps(maps, 40), "full", "told")
+        figures = draw_attention(list_maps(maps, 40), "full", "model")
         assert next(iter(figures)) == "encoder rollout"
         for name, figure in figures.items():
             found = maps.encoder if name.startswith("encoder") else maps.decoder
@@ -358,8 +356,8 @@ def test_pictures_say_what_has_no_map(
     assert (maps.cross is not None) == (task.architecture == "full")
     assert is_recordable(maps, 0) or task.architecture == "full"
     sample = json.loads(json.dumps(list_maps(maps, 40)))
-    figures = draw_attention(sample, task.architecture, "told")
-    assert all("this attention has no map" in str(figures[kind]) for kind in kinds)
+    figures = draw_attention(sample, task.architecture, "model")
+    assert all("no attention map" in str(figures[kind]) for kind in kinds)
     assert len(figures) >= len(kinds)
 
 

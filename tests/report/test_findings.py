@@ -63,15 +63,15 @@ def test_three_claims(write_run, tmp_path: Path) -> None:
     assert [one.p for one in (first, second, third)] == pytest.approx([3 * p[0], 3 * p[0], max(3 * p[0], p[2])])
     assert [one.outcome for one in (first, second, third)] == ["as predicted", "not as predicted", "not as predicted"]
     low, high = (100 * (difference + side * error * stats.t.ppf(0.975, freedom)) for side in (-1, 1))
-    assert f"14.0 points more (95 % interval {low:.1f} to {high:.1f} points)" in first.text
-    assert f"14.0 points less (95 % interval {low:.1f} to {high:.1f} points)" in second.text
+    assert f"14.0 points higher (95 % interval {low:.1f} to {high:.1f} points)" in first.text
+    assert f"14.0 points lower (95 % interval {low:.1f} to {high:.1f} points)" in second.text
     assert "full 96.0 % against decoder only 82.0 % (means of 3 seeds)" in first.text
 
 
 def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9, 0.8, 0.85), decoder_only=(0.82, 0.84, 0.8))
     (one,) = judge_claims(study(claim(**BETTER)), runs)
-    assert one.outcome == "not decided"
+    assert one.outcome == "inconclusive"
     assert one.command == "triptych study mine.yaml 'seed=range(1,28)'"
 
 
@@ -80,8 +80,8 @@ def test_beyond_the_training(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.7, 0.6))
     (one,) = judge_claims(study(claim(**BETTER, extrapolate="length")), runs)
     assert one.values == {"full": [3 / 4, 2 / 4], "decoder_only": [1 / 4, 0.0]}
-    assert one.what == "accuracy beyond the length of the training"
-    with pytest.raises(ConfigError, match="no test example is known to be beyond the depth"):
+    assert one.what == "accuracy beyond the training length"
+    with pytest.raises(ConfigError, match="no test example is known to be beyond the training depth"):
         judge_claims(study(claim(**BETTER, extrapolate="depth")), runs)
 
 
@@ -99,7 +99,7 @@ def test_cost_until(write_run, tmp_path: Path) -> None:
     (wrong,) = judge_claims(study(claim(better=["decoder_only", "full"], target_score=0.9)), runs)
     assert wrong.outcome == "not as predicted"
     (neither,) = judge_claims(study(claim(**BETTER, target_score=2.0)), runs)
-    assert neither.outcome == "not decided"
+    assert neither.outcome == "inconclusive"
 
 
 def test_all_reach_what_the_least_good_reaches(write_run, tmp_path: Path) -> None:
@@ -128,28 +128,30 @@ def test_operations_that_are_not_counted_alike_are_not_compared(write_run, tmp_p
     reached = reach(group)
     assert reached is not None
     assert {clock for costs in reached.costs.values() for clock in costs} == {"steps", "elapsed_s"}
-    assert "operations" not in draw_costs(group).keys() | draw_validation(group).keys()
-    with pytest.raises(ConfigError, match="count the operations of the optimizer and some do not; train the others"):
+    assert "FLOPs" not in draw_costs(group).keys() | draw_validation(group).keys()
+    with pytest.raises(ConfigError, match="count the FLOPs of the optimizer; train the others"):
         judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs)
 
 
 def test_scores_of_different_computations_are_not_compared(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
     runs = [replace(run, signatures={"accuracy": f"tok:{i}"}) for i, run in enumerate(runs)]
-    with pytest.raises(ConfigError, match=r"study mine: full, decoder_only are not comparable: .* in different ways"):
+    with pytest.raises(
+        ConfigError, match=r"study mine: full, decoder_only are not comparable: .* with different settings"
+    ):
         judge_claims(study(claim(**BETTER)), runs)
 
 
 def test_alike(write_run, tmp_path: Path) -> None:
     """Within the margin, beyond it, or neither: a mean outside of it is not enough, nor an interval that excludes 0."""
     runs = runs_of(write_run, tmp_path, full=(0.90, 0.92, 0.94), decoder_only=(0.80, 0.82, 0.84))
-    margins = {0.5: "as predicted", 0.08: "not decided", 0.001: "not as predicted"}
+    margins = {0.5: "as predicted", 0.08: "inconclusive", 0.001: "not as predicted"}
     for margin, outcome in margins.items():
         (one,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=margin)), runs)
         assert one.outcome == outcome, (margin, one.p)
-        assert one.text.endswith(f"of the test against {margin:g}.")
+        assert one.text.endswith(f"for the test against the margin of {margin:g}.")
     (never,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=1000, target_score=2.0)), runs)
-    assert never.outcome == "not decided"
+    assert never.outcome == "inconclusive"
     assert never.command == ""
 
 
@@ -166,9 +168,9 @@ def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_judged(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9,), decoder_only=(0.8, 0.7))
-    with pytest.raises(ConfigError, match="variant full: 1 seeds; expected two at least"):
+    with pytest.raises(ConfigError, match="variant full: 1 seeds; expected at least two"):
         judge_claims(study(claim(**BETTER)), runs)
-    with pytest.raises(ConfigError, match="score=bleu: the runs of classification have accuracy"):
+    with pytest.raises(ConfigError, match="score=bleu: expected one of accuracy for classification"):
         judge_claims(study(claim(**BETTER, score="bleu")), runs)
 
 

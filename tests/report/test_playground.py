@@ -50,9 +50,9 @@ DRAWN = [
     *("experiment=captions/drawn", "data.num_train=200", "data.num_validation=20", "data.num_test=6"),
     *("data.languages=[en]", "data.max_digits=1", "data.noise=0.1", "image_embedding.image_size=[12,24]"),
 ]
-SEEING = {"sees": [*DRAWN, "model=full"], "sees_too": [*DRAWN, "model=prefix_lm"]}
+SEEING = {"images": [*DRAWN, "model=full"], "images_too": [*DRAWN, "model=prefix_lm"]}
 MATCHING = {"matches": [DRAWN[0].replace("captions", "matching"), *DRAWN[1:], "batch.global_size=50"]}
-OTHERS = TALKING | {"hears": TONES} | SEEING | MATCHING
+OTHERS = TALKING | {"audio": TONES} | SEEING | MATCHING
 SEERS, TALKERS, MATCHERS, HEARERS = range(4)
 """The numbers of their groups, in the order of their tasks."""
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
@@ -228,9 +228,9 @@ def test_what_is_typed_is_text(server: Server) -> None:
     ("fields", "said"),
     [
         ({"text": "5" * 5000}, "tokens; the network reads at most"),
-        ({"group": "7"}, "group=7: expected 0 (Classification · dates) or 1 (Language modelling · dates)"),
-        ({"group": "x"}, "group=x: expected 0 (Classification · dates) or 1 (Language modelling · dates)"),
-        ({"text": " "}, "the text is empty: expected something to answer"),
+        ({"group": "7"}, "group=7: expected 0 (Classification · dates) or 1 (Language modeling · dates)"),
+        ({"group": "x"}, "group=x: expected 0 (Classification · dates) or 1 (Language modeling · dates)"),
+        ({"text": " "}, "the text is empty; enter a text"),
         ({"group": "1", "text": "a", "temperature": "-1"}, "temperature=-1: expected a number from 0 to 100"),
         ({"group": "1", "text": "a", "temperature": "nan"}, "temperature=nan: expected a number"),
         ({"group": "1", "text": "a", "seed": "1e300"}, "seed=1e300: expected a whole number from 0 to"),
@@ -295,7 +295,7 @@ def test_what_is_typed_is_answered_and_goes_along_to_another_task(server: Server
     browser.type("!")  # is not sent yet; the cursor is at the beginning of the text
     browser.click("nav.switch a:nth-child(2)")
     browser.wait_until_loaded()
-    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modelling · dates"
+    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modeling · dates"
     assert sorted(browser.ask("document.querySelector('textarea').value")) == sorted(text + "!")
     assert len(browser.ask(said)) == 1
     browser.click("nav.switch a:nth-child(1)")
@@ -324,7 +324,7 @@ def test_keys_choose_what_is_drawn_and_another_task(server: Server, browser: Bro
     browser.focus("nav.switch a:last-child")
     browser.press("Enter")
     browser.wait_until_loaded()
-    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modelling · dates"
+    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modeling · dates"
 
 
 @needs_browser
@@ -434,7 +434,7 @@ def test_a_port_that_is_taken(runs: Path) -> None:
         finished = run("playground", ".", "--port", str(port), cwd=runs)
     assert finished.returncode == 1
     assert finished.stderr == (
-        f"error: --host 127.0.0.1 --port {port}: Address already in use; --port 0 takes a free one\n"
+        f"error: --host 127.0.0.1 --port {port}: Address already in use; --port 0 selects a free one\n"
     )
 
 
@@ -486,7 +486,7 @@ class TestConversations:
             ({"messages": [{"role": "user", "content": "a"}], "model": 2}, "group=1, model=2: no such model"),
             (
                 {"messages": [{"role": "user", "content": "a"}], "group": HEARERS},
-                "hears: trained for task=transcription",
+                "audio: trained for task=transcription",
             ),
             ({"messages": [{"role": "user", "content": "a"}], "temperature": -1}, "temperature=-1.0: expected a"),
             ({"group": math.inf}, "expected group, model, messages, temperature and seed"),
@@ -530,7 +530,7 @@ class TestSounds:
         status, address = others.post("/audio", content)
         assert status == 200
         status, source = others.get(f"/?group={HEARERS}&file={address}")
-        assert (status, Page(source).predictions) == (200, triptych.load(others.runs / "hears").predict([sound]))
+        assert (status, Page(source).predictions) == (200, triptych.load(others.runs / "audio").predict([sound]))
         assert f'src="/audio/{address}"' in source
         connection = HTTPConnection(others.address.removeprefix("http://"), timeout=60)
         connection.request("GET", f"/audio/{address}")
@@ -540,16 +540,16 @@ class TestSounds:
     def test_what_is_no_sound(self, others: Server) -> None:
         assert others.post("/audio", b"no sound") == (
             400,
-            "the sound: not a readable audio file (Format not recognised.)",
+            "the audio: not a readable audio file (Format not recognised.)",
         )
         silent = audio_to_wav(Audio.of(np.zeros(4000), 8000))
         status, source = others.get(f"/?group={HEARERS}&file={others.post('/audio', silent)[1]}")
-        assert (status, Page(source).notices[0]) == (400, "'the sound': silence; expected a sound")
+        assert (status, Page(source).notices[0]) == (400, "'the audio': the audio is silent")
         status, source = others.get(f"/?group={HEARERS}&file={'0' * 32}")
-        assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
+        assert (status, Page(source).notices[0]) == (400, "the file has expired; upload it again")
         long = audio_to_wav(Audio.of(np.sin(np.arange(80_000)), 8000))
         status, source = others.get(f"/?group={HEARERS}&file={others.post('/audio', long)[1]}")
-        assert (status, Page(source).notices[0]) == (400, "a sound of 500 positions; the network reads at most 128")
+        assert (status, Page(source).notices[0]) == (400, "audio of 500 positions; the network supports at most 128")
 
     def test_a_page_of_a_stranger_sends_nothing(self, others: Server) -> None:
         assert others.post("/audio", digits()[1], Origin="http://evil.example")[0] == 403
@@ -608,7 +608,7 @@ class TestImages:
         )
         sound = others.post("/audio", digits()[1])[1]
         status, source = others.get(f"/?group={SEERS}&file={sound}")
-        assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
+        assert (status, Page(source).notices[0]) == (400, "the file has expired; upload it again")
 
     def test_texts_to_choose_from(self, others: Server) -> None:
         _, source = others.get(f"/?group={MATCHERS}")

@@ -93,7 +93,7 @@ class MoreDates(Dates):
         assert record["task"] == "language"
         assert 0 <= record["metrics"]["test/accuracy"] <= 1
         assert record["optimum"] == {}
-        assert "the best possible score (ZeroDivisionError: no optimum, mine.py line" in words(finished)
+        assert "the Bayes-optimal score (ZeroDivisionError: no optimum, mine.py line" in words(finished)
         assert len(record["samples"]) == 8
         assert len((outside / "run" / "predictions.jsonl").read_text().splitlines()) == 60
 
@@ -102,7 +102,7 @@ class MoreDates(Dates):
         finished = self.train(outside, *command)
         assert finished.returncode == 0, finished.stdout + finished.stderr
         assert "Traceback" not in finished.stdout + finished.stderr
-        for what in ("samples", "the time of an answer", "attention.json"):
+        for what in ("samples", "the prediction latency", "attention.json"):
             assert f"left out of the record: {what} (KeyError: 'no answer', mine.py line" in words(finished)
         record = summary_of(outside / "run")
         assert (record["samples"], record["prediction_latency_s"]) == ([], None)

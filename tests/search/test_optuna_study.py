@@ -78,19 +78,19 @@ def job_of(folder: Path, trial: Trial) -> Job:
 
 def search(folder: Path, own: SearchSettings, until: int = 10**9, name: str = "study") -> bool:
     """Works on a study as the sweeper does, until it is done, or is killed before it tells so many trials."""
-    study, told = study_in(folder, own, name), 0
+    study, reported = study_in(folder, own, name), 0
     while True:
         mine, waiting = study.take()
         if not mine:
             assert not waiting
             return True
         for trial in mine:
-            if told == until:
+            if reported == until:
                 for held in mine:
                     held.lock.release()  # as the system does
                 return False
             study.tell(trial, [job_of(folder, trial)])
-            told += 1
+            reported += 1
 
 
 def record(folder: Path) -> list[tuple[object, ...]]:
@@ -204,27 +204,27 @@ def test_equal_parameters_are_not_run_at_the_same_time(
     assert sorted(chain(*rounds)) == list(range(6))
 
 
-def work(folder: Path, suffix: str, told: "SimpleQueue[int]") -> None:
+def work(folder: Path, suffix: str, reported: "SimpleQueue[int]") -> None:
     study = study_in(folder, with_settings(n_trials=8, sampler="random"), suffix=suffix)
     while any(found := study.take()):
         for trial in found[0]:
             study.tell(trial, [job_of(folder, trial)])
-            told.put(trial.number)
+            reported.put(trial.number)
 
 
 @pytest.mark.parametrize("suffix", ["journal", "db"])
 def test_workers_share_the_total(suffix: str, folders: Callable[[], Path]) -> None:
     folder = folders()
     processes = multiprocessing.get_context("fork")
-    told: SimpleQueue[int] = processes.SimpleQueue()
-    workers = [processes.Process(target=work, args=(folder, suffix, told)) for _ in range(3)]
+    reported: SimpleQueue[int] = processes.SimpleQueue()
+    workers = [processes.Process(target=work, args=(folder, suffix, reported)) for _ in range(3)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert sorted(told.get() for _ in range(8)) == list(range(8))
-    assert told.empty()
+    assert sorted(reported.get() for _ in range(8)) == list(range(8))
+    assert reported.empty()
     trials = optuna.load_study(study_name="study", storage=open_storage(folder / f"optuna.{suffix}")).trials
     assert [trial.number for trial in trials] == list(range(8))
     assert all(trial.state.is_finished() for trial in trials)
@@ -271,7 +271,9 @@ def test_another_search_that_is_at_work_is_refused(folders: Callable[[], Path]) 
     other = Identity(**{**vars(IDENTITY), "metric": "val/accuracy"})
     worker = OptunaStudy("study", storage, locks, SPACE, IDENTITY, SETTINGS)
     (trial,), _ = worker.take()
-    with pytest.raises(ConfigError, match=r"holds another search, of study, at work right now: .*val/accuracy; choose"):
+    with pytest.raises(
+        ConfigError, match=r"contains another search, study, which is running now: .*val/accuracy; choose"
+    ):
         OptunaStudy("study", storage, locks, SPACE, other, SETTINGS)
     worker.tell(trial, [job_of(folder, trial)])  # it was not disturbed
     assert worker.trials[0].state.is_finished()

@@ -52,7 +52,7 @@ def test_a_hopeless_run_ends_in_order(tmp_path: Path) -> None:
     what = {"architecture": "decoder_only", "task": "classification", "data": "dates"}
     assert json.loads((run_dir / "pruned.json").read_text()) == {"steps": 4, **what}
     assert not (run_dir / "summary.json").exists()
-    assert "pruned after 4 updates" in (run_dir / "train.log").read_text()
+    assert "pruned after 4 steps" in (run_dir / "train.log").read_text()
     trial = study.trials[1]
     assert list(trial.intermediate_values) == [2, 4]  # better than the other at 2, worse at 4
     assert trial.state == TrialState.RUNNING  # the sweeper tells

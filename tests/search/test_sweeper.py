@@ -37,7 +37,7 @@ def search(folder: Path, *overrides: str) -> Finished:
 def printed(finished: Finished) -> list[list[str]]:
     """The commands at the end of a search, as a shell reads them, without ``triptych``."""
     _, _, commands = finished.stdout.partition(
-        "To test the best, once (nothing is trained again), and to compare them:\n"
+        "To test the best trials (without training again) and to compare them:\n"
     )
     return [shlex.split(line)[1:] for line in commands.splitlines()]
 
@@ -100,7 +100,7 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
     assert other not in page
     whole = run("compare", "search", "--output", "search/all.html", cwd=tmp_path)
     for text in (whole.words, (tmp_path / "search" / "all.html").read_text()):
-        assert "Left out because they are trials of a search, which are not tested: 1" in text
+        assert "Left out because trials of a search are not tested: 1" in text
     assert "done already" in run(*test, cwd=tmp_path).stdout
     again = search(tmp_path, *own)
     assert printed(again) == [test, compare]
@@ -166,7 +166,7 @@ MISTAKES = [
         [LR, "hydra.sweeper.n_trial=3"],
         "there is no such key; did you mean hydra.sweeper.n_trials?",
     ),
-    ([LR, "hydra.sweeper.seeds=[1,2]", "seed=3"], "seed: give either seed or hydra.sweeper.seeds"),
+    ([LR, "hydra.sweeper.seeds=[1,2]", "seed=3"], "seed: set either seed or hydra.sweeper.seeds"),
     ([LR, "hydra.sweeper.storage=x.sqlite"], "expected a file whose name ends in .journal or .db"),
     (["shape.num_layrs=choice(1,2)"], "shape.num_layrs: there is no such key; did you mean shape.num_layers?"),
     (["optimizer.lr=1,2"], "nothing to search"),

@@ -72,24 +72,27 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
     ("changes", "answer"),
     [
         ({"arm": {}}, "Key 'arm' not in 'Study'"),
-        ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is no variant; did you mean second?"),
+        ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is not a variant; did you mean second?"),
         (
             {"claims": [CLAIM | {"equivalent": ["first", "second"]}]},
             "expected two variants, as better: [A, B] or equivalent: [A, B]",
         ),
         ({"claims": [CLAIM | {"better": ["first"]}]}, "expected two variants"),
         ({"claims": [CLAIM | {"better": ["first", "first"]}]}, "expected two variants"),
-        ({"claims": [CLAIM | {"margin": 0.1}]}, "margin=0.1: expected more than 0 beside equivalent, and there alone"),
+        (
+            {"claims": [CLAIM | {"margin": 0.1}]},
+            "margin=0.1: expected more than 0 with equivalent, and no margin without it",
+        ),
         (
             {"claims": [CLAIM | {"better": [], "equivalent": ["first", "second"], "margin": -1}]},
             "margin=-1.0: expected more",
         ),
         (
             {"claims": [CLAIM | {"cost_unit": "elapsed_s"}]},
-            "cost_unit=elapsed_s: expected target_score: SCORE beside it",
+            "cost_unit=elapsed_s: expected target_score: SCORE with it",
         ),
-        ({"claims": []}, "expected a variant and a claim at least"),
-        ({"common": "seed=1,2 init_from={first}"}, "common: {first} is no other variant"),
+        ({"claims": []}, "expected at least one variant and one claim"),
+        ({"common": "seed=1,2 init_from={first}"}, "common: {first} is not another variant"),
         ({"variants": {"a/b": "model=full"}}, "variants.a/b: expected a name of letters, digits and _, and no run_dir"),
         (
             {"claims": [CLAIM | {"cost_unit": "hours"}]},
@@ -101,7 +104,7 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
         ),
         (
             {"variants": {**ARMS, "third": "init_from={frist}"}},
-            "third: {frist} is no other variant; did you mean first?",
+            "third: {frist} is not another variant; did you mean first?",
         ),
         ({"claims": [{"statement": "x", "better": ["first", "second"]}]}, "rationale"),
         ({"claims": "none"}, "mine.yaml"),
@@ -121,7 +124,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         read_study(str(write(tmp_path).rename(tmp_path / "recall.yaml")))
     with pytest.raises(ConfigError, match=r"no\.yaml: .*No such file"):
         read_study(str(tmp_path / "no.yaml"))
-    with pytest.raises(ConfigError, match="variant first: without a seed; expected seed=1,2,3 or so in common"):
+    with pytest.raises(ConfigError, match="variant first: no seed; expected one in common, such as seed=1,2,3"):
         read_study(str(write(tmp_path, common="task=translation"))).jobs([])
     with pytest.raises(ConfigError, match=r"variant first: .*interval"):
         read_study(str(write(tmp_path, common="seed=interval(1,2)"))).jobs([])
@@ -169,9 +172,9 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert finished.stdout.splitlines()[:4] == [
         "Which?",
-        "4 trainings to do, 2 at a time (measured: 1 min)",
-        "the page will be outputs/studies/mine/report.html; Ctrl-C stops, and `triptych study mine.yaml --jobs 2` goes "
-        "on from there",
+        "4 runs to train, 2 at a time (measured: 1 min)",
+        "the page will be outputs/studies/mine/report.html; Ctrl-C stops, and `triptych study mine.yaml --jobs 2` "
+        "resumes",
         "job 1 of 2: decoder seed=1",
     ]
     folder = tmp_path / "outputs" / "studies" / "mine"
@@ -179,7 +182,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
         record = json.loads((folder / "full" / f"seed-{seed}" / "summary.json").read_text())
         assert record["init_from"] == f"outputs/studies/mine/decoder/seed-{seed}"
     findings = json.loads((folder / "report.findings.json").read_text())
-    assert [finding["outcome"] for finding in findings] == ["not decided", "not decided", "as predicted"]
+    assert [finding["outcome"] for finding in findings] == ["inconclusive", "inconclusive", "as predicted"]
     assert findings[1]["shown"] == {"full": "at least 6", "decoder": "at least 4"}
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for claim in claims:
@@ -188,7 +191,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     again = run("study", "mine.yaml", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("done already") == 4
-    assert "trainings to do" not in again.stdout
+    assert "runs to train" not in again.stdout
 
     lines = run("study", "mine.yaml", "--print-overrides", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
     assert len(lines) == 2  # what begins from them comes when they are done
@@ -197,7 +200,10 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert "positions" in run("study", cwd=tmp_path).stdout
     wrong = run("study", "positons", cwd=tmp_path)
     assert wrong.returncode == 1
-    assert wrong.stderr == "error: study positons: no such study, and no YAML file; did you mean positions?\n"
+    assert (
+        wrong.stderr
+        == "error: study positons: no such study; expected a name or a YAML file; did you mean positions?\n"
+    )
 
 
 def test_the_demo_explains_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,13 +130,13 @@ def _maps_of(predictor: Predictor, given: Any) -> AttentionMaps:
 
 def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
     """Labels of the positions: tokens of a text, patches of an image by row and column, or frames of audio by time."""
-    hears = None if task.audio is None else task.audio.embedding
-    if tokens.ndim == 3 and hears is not None:
-        return tuple(f"{hears.hop * hears.stride * i:.2f} s" for i in range(hears.count(tokens.shape[1])))
+    embedding = None if task.audio is None else task.audio.embedding
+    if tokens.ndim == 3 and embedding is not None:
+        return tuple(f"{embedding.hop * embedding.stride * i:.2f} s" for i in range(embedding.count(tokens.shape[1])))
     if tokens.ndim == 2:
         return tuple(task.names_of(tokens[0].tolist()))
-    (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
-    rows, columns = sees.grid
+    (embedding,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
+    rows, columns = embedding.grid
     return ("<cls>", *(f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)))
 
 

@@ -43,7 +43,7 @@ def print_tables(
         console.print(Text(verdict.text, style="bold"))
         if verdict.commands:
             console.print(
-                Text("\n  ".join([f"This would probably decide it ({verdict.price}):", *verdict.commands])),
+                Text("\n  ".join([f"More seeds would probably decide it ({verdict.price}):", *verdict.commands])),
                 soft_wrap=True,
             )
         for caveat in find_caveats(group):
@@ -57,7 +57,7 @@ def print_tables(
     if found.num_untested:
         console.print(
             Text(
-                f"Left out because they are trials of a search, which are not tested: {found.num_untested}",
+                f"Left out because trials of a search are not tested: {found.num_untested}",
                 style="yellow",
             )
         )

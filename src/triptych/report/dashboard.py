@@ -44,7 +44,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     ids = {name: wandb_id(folder) for name, folder in folders.items()}
     logged = tuple(run for run in runs if ids[run.directory])
     if not logged:
-        raise ConfigError(f"{directories[0]}: none of its {len(runs)} runs is one of W&B's; train with logger=wandb")
+        raise ConfigError(f"{directories[0]}: none of its {len(runs)} runs was logged to W&B; train with logger=wandb")
     comparisons = [comparison(group, ids) for group in group_runs(logged)]
     used = [folders[run.directory] for run in logged]
     waiting = [folder for folder in used if any(folder.glob("wandb/offline-run-*"))]
@@ -63,7 +63,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     views = runpy.run_path(str(output))  # fail here if a view cannot be built
     sections = views["workspace"]("entity")._to_model().spec.section.panel_bank_config.sections
     views["report"]("")._to_model()  # with an entity it would ask the server for the project
-    left_out = f" ({len(runs) - len(logged)} others have logged nothing for W&B)" if len(logged) < len(runs) else ""
+    left_out = f" ({len(runs) - len(logged)} others were not logged to W&B)" if len(logged) < len(runs) else ""
     print(
         f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} run(s){left_out}. "
         f"To upload: {f'{sync}; ' if waiting else ''}python {shlex.quote(str(output))} ENTITY"
@@ -98,7 +98,7 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
 
 def table(group: Group) -> str:
     """The means over seeds of each configuration, as Markdown."""
-    rows = [["architecture", "seeds", group.metric.title, "parameters", "tokens", "operations", "time"]]
+    rows = [["architecture", "seeds", group.metric.title, "parameters", "tokens", "FLOPs", "time"]]
     for contender in group.contenders:
         values = [value for run in contender.runs if math.isfinite(value := group.value(run))]
         costs = [(run.params, run.train_tokens, run.train_flops, run.wall_time_s) for run in contender.runs]
@@ -122,5 +122,5 @@ def project_of(directories: Sequence[Path]) -> str:
     configs = [OmegaConf.load(RunDirectory(directory).config) for directory in directories]
     projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})
     if len(projects) > 1:
-        raise ConfigError(f"the runs are in the W&B projects {', '.join(projects)}; a dashboard shows runs of one")
+        raise ConfigError(f"the runs are in the W&B projects {', '.join(projects)}; expected runs of one project")
     return projects[0]

@@ -6,7 +6,7 @@ def setting(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-COSTS = {"steps": "steps", "train_flops": "operations", "elapsed_s": "seconds of training"}
+COSTS = {"steps": "steps", "train_flops": "FLOPs", "elapsed_s": "seconds of training"}
 """Units of training cost: the column of ``metrics.csv``, and its name in a sentence."""
 
 
@@ -17,8 +17,8 @@ _FIELDS = {
     "tokenizer_sha256": "tokenizer",
     "too_long": "texts that are too long",
     "params": "parameters",
-    "train_flops": "operations",
-    "train_flops_of": "operations",
+    "train_flops": "FLOPs",
+    "train_flops_of": "FLOPs",
     "git_commit": "commit",
 }
 

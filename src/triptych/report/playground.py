@@ -99,7 +99,7 @@ class Question:
         """
         pairs = parse_qsl(urlsplit(address).query, keep_blank_values=True)
         given = dict(pairs)
-        mistakes: list[str] = []
+        errors: list[str] = []
 
         def number(name: str, most: int, expected: str, *, whole: bool) -> float:
             try:
@@ -108,7 +108,7 @@ class Question:
                 value = math.nan
             if 0 <= value <= most and (value.is_integer() or not whole):  # not NaN
                 return value
-            mistakes.append(f"{name}={given[name]}: expected {expected}")
+            errors.append(f"{name}={given[name]}: expected {expected}")
             return 0.0
 
         titles = " or ".join(f"{i} ({title})" for i, title in enumerate(groups))
@@ -124,7 +124,7 @@ class Question:
             tuple(texts[:-1]),
             given.get("file", ""),
         )
-        return question, mistakes
+        return question, errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Playground:
     def keep_audio(self, content: bytes) -> str:
         """Stores an uploaded audio file and returns its URL."""
         reader = AudioReader()
-        sound = reader.read(Path("the sound"), content)
+        sound = reader.read(Path("the audio"), content)
         reader.report_changes("the playground")
         return self._keep_file(content, sound)
 
@@ -266,20 +266,20 @@ class Playground:
     def page(self, address: str) -> tuple[HTTPStatus, str]:
         """The HTTP status and the page at a URL, whose query is the request."""
         with self._one_at_a_time:
-            question, mistakes = Question.of(address, self.titles)
+            question, errors = Question.of(address, self.titles)
             runs = list(self.groups.values())[question.number]
             cards, task, num_answers = list[Card](), None, 0
             for run in runs:
                 try:
                     task = self.model(run.directory)
-                    is_asked = not mistakes and question.is_asked(task)
+                    is_asked = not errors and question.is_asked(task)
                     cards.append(self._answer(run, task, question) if is_asked else Card(run))
                     num_answers += is_asked
                 except (ConfigError, RunError, ValueError, OSError) as error:  # others may answer
                     cards.append(Card(run, error=str(error)))
             is_sent = question.text is not None or bool(question.file)
-            if not mistakes and is_sent and task is not None and not question.is_asked(task):
-                mistakes.append("the text is empty: expected something to answer")
+            if not errors and is_sent and task is not None and not question.is_asked(task):
+                errors.append("the text is empty; enter a text")
             context = {
                 "titles": self.titles,
                 "links": self._link_groups(question),
@@ -291,13 +291,13 @@ class Playground:
                 "last_seed": LAST_SEED,
                 "form": None if task is None else self._describe_form(question, runs, task),
                 "picture": self._show_picture(question),
-                "mistakes": mistakes,
+                "errors": errors,
                 "architectures": ARCHITECTURES,
                 "cards": cards,
                 "has_charts": any(card.attention for card in cards),
                 "plotly": PLOTLY,
             }
-            is_refused = mistakes or (is_sent and not num_answers)
+            is_refused = errors or (is_sent and not num_answers)
             status = HTTPStatus.BAD_REQUEST if is_refused else HTTPStatus.OK
             return status, render_template("playground.html", context)
 
@@ -312,8 +312,12 @@ class Playground:
         if takes_files(task):
             file = self.files.get(question.file)
             if file is None or isinstance(file, Audio) != (task.audio is not None):
-                raise ConfigError("the file is not here any more: send it again")
-            return _listen(run, task, file) if isinstance(file, Audio) else _look(run, task, file, question)
+                raise ConfigError("the file has expired; upload it again")
+            return (
+                _predict_audio(run, task, file)
+                if isinstance(file, Audio)
+                else _predict_image(run, task, file, question)
+            )
         if isinstance(task, Chat):
             for text in (*question.earlier, asked):
                 talk.append(Message("user", text))
@@ -332,7 +336,7 @@ class Playground:
             run,
             answer=format_answer(maps.prediction),
             is_image=isinstance(maps.prediction, Image),
-            probabilities=_likeliest(maps.prediction),
+            probabilities=_most_likely(maps.prediction),
             num_read=num_read,
             num_drawable=0 if is_drawn else longest,
             attention=draw_attention(list_maps(maps, longest), run.architecture, ARCHITECTURES[run.architecture].word)
@@ -352,9 +356,9 @@ class Playground:
 
     def _describe_form(self, question: Question, runs: Sequence[RecordedRun], task: Task) -> dict[str, object]:
         """The inputs of the form, and links to some examples."""
-        writes = isinstance(task, GenerativeTask) and task.architecture != "encoder_only"
+        generates = isinstance(task, GenerativeTask) and task.architecture != "encoder_only"
         sampling = {"temperature": f"{question.sampling.temperature:g}", "seed": question.sampling.seed}
-        asked = {"group": question.number, **(sampling if writes else {})}
+        asked = {"group": question.number, **(sampling if generates else {})}
         texts, pictures = dict[str, str](), dict[str, str]()
         choices = _choices(runs[0], task) if isinstance(task, ImageTextMatching) else []
         if choices and question.text:
@@ -370,11 +374,11 @@ class Playground:
         return {
             "label": task.input_title,
             "reads_pairs": task.reads_pairs,
-            "hears": task.audio is not None,
-            "sees": task.image_shape is not None,
-            "talks": isinstance(task, Chat),
+            "takes_audio": task.audio is not None,
+            "takes_images": task.image_shape is not None,
+            "is_chat": isinstance(task, Chat),
             "choices": "\n".join(choices),
-            "writes": writes,
+            "generates_text": generates,
             "examples": texts,
             "pictures": pictures,
         }
@@ -392,21 +396,21 @@ def takes_files(task: Task) -> bool:
     return task.audio is not None or task.image_shape is not None
 
 
-def _listen(run: RecordedRun, task: Task, sound: Audio) -> Card:
+def _predict_audio(run: RecordedRun, task: Task, sound: Audio) -> Card:
     """The card of one model for an audio clip."""
     assert task.audio is not None
     embedding, longest = task.audio.embedding, task.audio.max_positions
-    frames = torch.from_numpy(task.audio.features(Example("the sound", audio=sound)))
+    frames = torch.from_numpy(task.audio.features(Example("the audio", audio=sound)))
     length = embedding.count(len(frames))
     if length > longest and not task.truncates:
-        raise ConfigError(f"a sound of {length} positions; the network reads at most {longest}")
+        raise ConfigError(f"audio of {length} positions; the network supports at most {longest}")
     (maps,) = attention_maps(Predictor(task), [sound])
     name = ARCHITECTURES[run.architecture].word
     read = frames[: longest * embedding.stride]
     return Card(
         run,
         answer=format_answer(maps.prediction),
-        probabilities=_likeliest(maps.prediction),
+        probabilities=_most_likely(maps.prediction),
         num_read=longest if length > longest else 0,
         attention=draw_sound(read, embedding, maps, run.architecture, name),
     )
@@ -417,7 +421,7 @@ def _choices(run: RecordedRun, task: ImageTextMatching) -> list[str]:
     return [*task.labels] or [*dict.fromkeys(sample["reference"] for sample in run.samples)]
 
 
-def _look(run: RecordedRun, task: Task, content: bytes, question: Question) -> Card:
+def _predict_image(run: RecordedRun, task: Task, content: bytes, question: Question) -> Card:
     """The card of one model for an image, from the content of its file."""
     assert task.image_shape is not None
     channels, height, width = task.image_shape
@@ -430,12 +434,14 @@ def _look(run: RecordedRun, task: Task, content: bytes, question: Question) -> C
             (maps,) = attention_maps(Predictor(task), [image])
     else:
         (maps,) = attention_maps(Predictor(task), [image])
-    (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
+    (embedding,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
     return Card(
         run,
         answer=format_answer(maps.prediction),
-        probabilities=_likeliest(maps.prediction),
-        attention=draw_image(image, sees, maps, task.network.heads[-1].pooling, ARCHITECTURES[run.architecture].word),
+        probabilities=_most_likely(maps.prediction),
+        attention=draw_image(
+            image, embedding, maps, task.network.heads[-1].pooling, ARCHITECTURES[run.architecture].word
+        ),
     )
 
 
@@ -446,7 +452,7 @@ def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
         del kept[next(iter(kept))]
 
 
-def _likeliest(prediction: Prediction) -> dict[str, float]:
+def _most_likely(prediction: Prediction) -> dict[str, float]:
     """The probabilities of the most likely classes; empty without classes."""
     probabilities = prediction.probabilities if isinstance(prediction, ClassPrediction) else {}
     return dict(sorted(probabilities.items(), key=lambda item: -item[1])[:MOST_CLASSES])

@@ -65,13 +65,11 @@ class PlaygroundServer(ThreadingHTTPServer):
             super().__init__((host, port), PlaygroundHandler)
         except (OSError, OverflowError) as error:
             if isinstance(error, OverflowError):
-                reason = "expected a port from 0 to 65535; 0 takes a free one"
+                reason = "expected a port from 0 to 65535; 0 selects a free one"
             elif error.errno == errno.EADDRINUSE:
-                reason = f"{error.strerror}; --port 0 takes a free one"
+                reason = f"{error.strerror}; --port 0 selects a free one"
             else:
-                reason = (
-                    f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
-                )
+                reason = f"{error.strerror}; expected an IPv4 address or a host name of this computer, or 0.0.0.0"
             raise ConfigError(f"--host {host} --port {port}: {reason}") from None
         self.playground = playground
         self._free = threading.Semaphore(MOST_CONNECTIONS)
@@ -215,7 +213,7 @@ def serve(directories: Sequence[Path], host: str, port: int) -> None:
     playground = Playground((*found.runs, *found.untested), folder)
     with PlaygroundServer(playground, host, port) as server:
         try:
-            print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
+            print(f"http://{host}:{server.server_port} (Ctrl-C stops it)", flush=True)
             server.serve_forever()
         except KeyboardInterrupt:
             print()

@@ -106,7 +106,7 @@ def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 _EXPECTED = {
     "architecture": f"one of {', '.join(ARCHITECTURES)}",
-    "task_info": "what summary.json says of a task",
+    "task_info": "the metadata of a task",
     "metrics": "an object of numbers",
     "samples": "a list of objects with the texts input, output and reference",
 }

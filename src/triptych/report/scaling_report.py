@@ -106,10 +106,10 @@ def read_ladder(found: RunSet) -> ScalingInput:
     metric."""
     groups = group_runs(found.runs, found.untested, found.pruned)
     if not groups:
-        raise ValueError("no run was tested: expected finished runs of a ladder of sizes and budgets")
+        raise ValueError("no tested run found; expected finished runs of several sizes and budgets")
     if len(groups) > 1:
         named = ", ".join(f"{group.task} on {group.data}" for group in groups)
-        raise ValueError(f"runs of several tasks or corpora ({named}): expected those of one")
+        raise ValueError(f"runs of several tasks or corpora ({named}); expected one task on one corpus")
     group = groups[0]
     for field, noun in (("data_sha256", "data"), ("tokenizer_sha256", "tokenizer")):
         kinds = {getattr(run, field): run.directory for run in reversed(group.runs)}
@@ -120,8 +120,8 @@ def read_ladder(found: RunSet) -> ScalingInput:
         kinds = {run.train_flops_of: run.directory for run in reversed(group.runs)}
         first, second = sorted(kinds.values())[:2]
         raise ValueError(
-            f"{first} and {second}: train_flops of one has the operations of the optimizer, and that of the other does "
-            "not; expected runs that count alike"
+            f"{first} and {second}: train_flops includes the optimizer in only one of them; expected runs that count "
+            "FLOPs alike"
         )
     if group.scored_differently:
         raise ValueError(f"the runs are not comparable: {group.scored_differently}")
@@ -142,8 +142,8 @@ def read_ladder(found: RunSet) -> ScalingInput:
         name = ARCHITECTURES[run.architecture].word
         if (floor := known[name]) is not None and group.value(run) <= floor:
             left_out.append(
-                f"{floor:.5g}, the {group.metric.optimum_name or 'least'} of this corpus: not taken as what no {name} "
-                f"model can be below, for {run.directory} is ({group.value(run):.5g})"
+                f"{floor:.5g}, the {group.metric.optimum_name or 'minimum'} of this corpus, as the irreducible loss of "
+                f"{name}: {run.directory} is below it ({group.value(run):.5g})"
             )
             known[name] = None
     return ScalingInput(
@@ -180,7 +180,7 @@ def read_table(path: Path, columns: Mapping[str, str]) -> ScalingInput:
             needed.append("train_flops")
         if needed:
             raise ValueError(
-                f"{path}: no column {heads[needed[0]]}, found {', '.join(found)}; --column {needed[0]}=HEAD says which"
+                f"{path}: no column {heads[needed[0]]}, found {', '.join(found)}; set it with --column {needed[0]}=HEAD"
             )
 
         def number(row: Mapping[str, str | None], name: str) -> float:

@@ -52,7 +52,9 @@ def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Comman
     # Lightning has moved it to the CPU, and the record is for the device
     run.module.to(run.trainer.strategy.root_device)
     if skipped := run.module.on_nonfinite.skipped:
-        log.warning("%s of %s updates were left out: not finite", skipped, run.trainer.global_step)
+        log.warning(
+            "%s of %s steps were skipped: the loss or its gradient was not finite", skipped, run.trainer.global_step
+        )
     files = RunDirectory(run.run_dir)
     with replacing(files.weights) as temporary:
         save_model(task.network, str(temporary))
@@ -68,14 +70,14 @@ def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Comman
     looks: dict[str, Any] = {"samples": []}
     splits = plan.data.splits
     if tests:
-        with not_fatal("the best possible score"):
+        with not_fatal("the Bayes-optimal score"):
             best = read_optimum(plan.corpus, plan.plain["data"], task.name, task.architecture, splits.test)
             optimum = {f"test/{name}": value for name, value in best.items()}
             task_info = task.info(task.architecture, metrics, optimum)
             record = replace(record, optimum=optimum, task_info=task_info)
         with not_fatal("samples"):
             record = replace(record, samples=samples(task, splits))
-        with not_fatal("the time of an answer"):
+        with not_fatal("the prediction latency"):
             record = replace(record, prediction_latency_s=prediction_latency(task, splits))
         with not_fatal(files.attention.name):
             looks = attention_record(task, splits)
@@ -86,7 +88,7 @@ def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Comman
     write_text(files.record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     with not_fatal("the record in W&B"):
         send_record(run, content, looks["samples"])
-    with not_fatal("the figures here"):
+    with not_fatal("the printed metrics"):
         print_metrics(run, metrics, record.optimum)
     return content
 
@@ -113,7 +115,7 @@ def send_record(run: TrainingRun, record: dict[str, Any], looks: list[Any]) -> N
 def print_metrics(run: TrainingRun, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> None:
     """Logs each metric with the best possible value, and prints the confusion matrix."""
     for name, value in metrics.items():
-        best = f" (best possible guesser: {optimum[name]:.4f})" if name in optimum else ""
+        best = f" (Bayes-optimal: {optimum[name]:.4f})" if name in optimum else ""
         how = signature(run.task, name)
         log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
     show_confusion(run.module)

@@ -78,10 +78,10 @@ class Journal(JournalFileBackend):
                 return
             begin = last.rstrip(b"\n\0")[: len(BEGIN)]
             if not BEGIN.startswith(begin):
-                raise ValueError("expected a journal of Optuna's")
+                raise ValueError("expected an Optuna journal")
             file.truncate(end - len(last))
             os.fsync(file.fileno())
-        log.warning("%s: the last record was not written completely; it is cut off, and its trial repeated", self._path)
+        log.warning("%s: the last record is incomplete; it is removed, and its trial is run again", self._path)
 
 
 def is_record(line: bytes) -> bool:

@@ -119,10 +119,10 @@ class OptunaStudy:
             now = asdict(identity)
             earlier = self.optuna.user_attrs.get("identity", now)
             if differs := [key for key in now if key != "overrides" and now[key] != earlier[key]]:
-                at_work = ", at work right now" if self._is_at_work() else ""
+                at_work = ", which is running now" if self._is_at_work() else ""
                 if at_work or self.has_values:
                     raise ConfigError(
-                        f"run_dir holds another search, of {name}{at_work}: {difference(earlier, now, differs[0])}; "
+                        f"run_dir contains another search, {name}{at_work}: {difference(earlier, now, differs[0])}; "
                         "choose another run_dir (or hydra.sweeper.storage)"
                     )
                 optuna.delete_study(study_name=name, storage=storage)  # nothing was measured yet, so nothing is lost
@@ -199,9 +199,9 @@ class OptunaStudy:
             frozen = self.trials[trial.number]
             runs = [str(job.directory) for job in jobs if job.directory.exists()]
             self.optuna._storage.set_trial_user_attr(frozen._trial_id, "runs", runs)
-            told = self.optuna.tell(trial.number, value, state=state)
+            finished = self.optuna.tell(trial.number, value, state=state)
             trial.lock.release()
-        reached = "" if told.value is None else f", {self.settings.metric}={told.value:.6g}"
+        reached = "" if finished.value is None else f", {self.settings.metric}={finished.value:.6g}"
         earlier = self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         equal = [
             other.number for other in earlier if other.number < trial.number and other.user_attrs.get("runs") == runs
@@ -272,7 +272,9 @@ def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]
         metrics = json.loads(RunDirectory(job.directory).record.read_text())["metrics"]
         if metric not in metrics:
             names = [name for name in metrics if name.startswith("val/")]
-            raise ConfigError(f"hydra.sweeper.metric={metric}: {job.directory} has none{suggestion(metric, names)}")
+            raise ConfigError(
+                f"hydra.sweeper.metric={metric}: no such metric in {job.directory}{suggestion(metric, names)}"
+            )
         values.append(metrics[metric])
     value = fmean(values)
     return (TrialState.COMPLETE, value) if math.isfinite(value) else (TrialState.FAIL, None)

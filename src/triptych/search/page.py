@@ -34,12 +34,12 @@ from triptych.storage.cache import read_json_if_valid
 from triptych.storage.run_directory import RunDirectory
 
 DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "diamond", "cross")
-LINES = {"best": "solid", "complete": "solid", "pruned": "dot", "failed": "dash", "under way": "dashdot"}
+LINES = {"best": "solid", "complete": "solid", "pruned": "dot", "failed": "dash", "running": "dashdot"}
 """Dash style by state of a trial."""
-HEADINGS = ("study", "trials", "best", "with")
+HEADINGS = ("search", "trials", "best", "parameters")
 MIN_TRIALS = 5
 """Number of complete trials needed to estimate parameter importances."""
-TO_TEST = "To test the best, once (nothing is trained again), and to compare them"
+TO_TEST = "To test the best trials (without training again) and to compare them"
 NAMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
@@ -81,7 +81,7 @@ def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str])
 
 def summarize_study(study: OptunaStudy) -> list[str]:
     """The cells of a study: its name, its trials by state, the best value and its parameters."""
-    counts = Counter(NAMES.get(trial.state, "under way") for trial in study.trials)
+    counts = Counter(NAMES.get(trial.state, "running") for trial in study.trials)
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     best = study.best
     if best is None:
@@ -135,7 +135,7 @@ def rank_trials(study: OptunaStudy, folder: Path) -> list[tuple[list[str], dict[
 
     rows = []
     for trial in sorted(study.trials, key=rank):
-        state = "best" if study.best and trial.number == study.best.number else NAMES.get(trial.state, "under way")
+        state = "best" if study.best and trial.number == study.best.number else NAMES.get(trial.state, "running")
         value = "" if trial.value is None else f"{trial.value:.6g}"
         cells = [str(trial.number), state, value, *(format_value(trial.params[key]) for key in study.searched)]
         rows.append((cells, {run: f"{quote(relpath(run, folder))}/" for run in list_runs(trial)}))
@@ -206,7 +206,7 @@ def draw_curves(study: OptunaStudy, metric: str, colour: str) -> Switch:
     traces: list[Figure] = []
     for trial in study.trials:
         architecture, is_best = architectures.get(trial.number), trial == study.best
-        state = "best" if is_best else NAMES.get(trial.state, "under way")
+        state = "best" if is_best else NAMES.get(trial.state, "running")
         label = f"best, trial {trial.number}" if is_best else state
         if several and architecture:
             label += f", {ARCHITECTURES[architecture].word}"
@@ -248,7 +248,7 @@ def describe_study(study: OptunaStudy, folder: Path) -> dict[str, object]:
         figure = to_data(plot_param_importances(study.optuna, evaluator=evaluator))
         for trace in figure["data"]:
             trace["marker"] = {"color": colour}
-        charts.append(apply_style(figure, f"Importance for {escape(metric)}", "share"))
+        charts.append(apply_style(figure, f"Importance for {escape(metric)}", "importance"))
     charts.append(draw_curves(study, metric, colour))
     figure = to_data(plot_parallel_coordinate(study.optuna, target_name=metric.partition(" on ")[0]))
     figure["layout"]["xaxis"]["showgrid"] = False  # the axis has the names of the parameters

@@ -23,7 +23,7 @@ class Pruned(Exception):
     """
 
     def __init__(self, update: int) -> None:
-        super().__init__(f"pruned after {counted(update, 'update')}")
+        super().__init__(f"pruned after {counted(update, 'step')}")
         self.update = update
 
 

@@ -85,10 +85,10 @@ def distribution_of(override: Override) -> Distribution:
         raise ConfigError(f"{line}: there is no tag {tag}; expected tag(log,...){nearest(tag, ['log'])}")
     log = "log" in sweep.tags
     if isinstance(sweep, ChoiceSweep | RangeSweep) and sweep.shuffle:
-        raise ConfigError(f"{line}: a search has no order to shuffle")
+        raise ConfigError(f"{line}: a search does not support shuffle")
     if isinstance(sweep, ChoiceSweep):
         if log:
-            raise ConfigError(f"{line}: a choice has no logarithm")
+            raise ConfigError(f"{line}: a choice does not support the tag log")
         return CategoricalDistribution(list(override.sweep_string_iterator()))
     step: float | None = None
     if isinstance(sweep, IntervalSweep):

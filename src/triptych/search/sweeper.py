@@ -74,7 +74,7 @@ class OptunaSearch(Sweeper):
         lines = [f"{key}={value}" for key, value in (settings.params or {}).items()]
         space = read_space(parser.parse_overrides([*lines, *arguments]))
         if settings.seeds and any(override.startswith("seed=") for override in space.fixed):
-            raise ConfigError("seed: give either seed or hydra.sweeper.seeds")
+            raise ConfigError("seed: set either seed or hydra.sweeper.seeds")
         Path(self._config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)  # the launcher writes the sweep there
         self._launched = 0
         folder, studies = self._studies(settings, space)
@@ -110,13 +110,13 @@ class OptunaSearch(Sweeper):
                 raise ConfigError(f"hydra.sweeper.{name}={value}: expected at least {least}")
         if not settings.metric.startswith("val/"):
             raise ConfigError(
-                f"hydra.sweeper.metric={settings.metric}: settings are chosen on validation alone; expected a metric "
-                "of it, such as val/loss"
+                f"hydra.sweeper.metric={settings.metric}: a search uses the validation set only; expected a "
+                "metric such as val/loss"
             )
         if settings.seeds is not None and len(set(settings.seeds)) < max(len(settings.seeds), 1):
             raise ConfigError(f"hydra.sweeper.seeds={settings.seeds}: expected one or more different seeds, or null")
         if OmegaConf.select(self._config, "hydra.launcher.wait") is False:
-            raise ConfigError("hydra.launcher.wait=false: a search learns from its jobs, and has to wait for them")
+            raise ConfigError("hydra.launcher.wait=false: a search must wait for its jobs, since it uses their results")
         return settings
 
     def _studies(self, settings: "SearchSettings", space: "Space") -> "tuple[Path, list[OptunaStudy]]":
@@ -214,12 +214,10 @@ class OptunaSearch(Sweeper):
             failed = [result.status == JobStatus.FAILED for result in results]
             for job, has_failed in zip(due, failed, strict=True):
                 if not job.is_done and not has_failed:
-                    raise ConfigError(f"the launcher came back before this job was done: {job.directory}")
+                    raise ConfigError(f"the launcher returned before this job was done: {job.directory}")
             has_begun = any(RunDirectory(job.directory).checkpoints.exists() for own in jobs for job in own)
             if any(failed) and not has_begun and not study.has_values:
-                raise ConfigError(
-                    f"{study.name}: no job has begun to train, so the search ends; see what they say above"
-                )
+                raise ConfigError(f"{study.name}: no job started to train, so the search stops; see their errors above")
             self._launched += len(due)
         for trial, own in zip(trials, jobs, strict=True):
             with storage_errors(self._storage):

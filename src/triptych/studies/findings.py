@@ -34,7 +34,7 @@ from triptych.tasks.metric_specs import MetricSpec
 
 POWER_OF_ALIKE = 0.9
 """Of each of two one-sided tests, both of which have to hold."""
-AS_PREDICTED, OPPOSITE, UNDECIDED = "as predicted", "not as predicted", "not decided"
+AS_PREDICTED, OPPOSITE, INCONCLUSIVE = "as predicted", "not as predicted", "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Finding:
 
     Attributes:
         claim: the claim.
-        what: the compared quantity, such as ``exact match beyond the length of the training``.
+        what: the compared quantity, such as ``exact match beyond the training length``.
         values: of each variant, one per seed.
         shown: their means in words.
         difference: first minus second, in words, with its interval.
         p: the p-value, with Holm's correction for all claims of the study.
-        outcome: ``as predicted``, ``not as predicted`` or ``not decided``.
+        outcome: ``as predicted``, ``not as predicted`` or ``inconclusive``.
         command: trains enough seeds to decide; empty if the claim is decided, or more seeds would not help.
         figure: a chart of it.
     """
@@ -68,7 +68,7 @@ class Finding:
         means = " against ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
         seeds = " and ".join(dict.fromkeys(str(len(found)) for found in self.values.values()))
         p = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
-        test = "" if self.claim.margin is None else f" of the test against {self.claim.margin:g}"
+        test = "" if self.claim.margin is None else f" for the test against the margin of {self.claim.margin:g}"
         return f"{self.what[0].upper()}{self.what[1:]}: {means} (means of {seeds} seeds): {self.difference}, {p}{test}."
 
 
@@ -151,7 +151,7 @@ def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun]) -> _Measur
     }
     for variant, found in values.items():
         if len(found) < 2:
-            raise ConfigError(f"study {study.name}, variant {variant}: {len(found)} seeds; expected two at least")
+            raise ConfigError(f"study {study.name}, variant {variant}: {len(found)} seeds; expected at least two")
         if not all(math.isfinite(value.number) for value in found):
             raise ConfigError(f"study {study.name}, variant {variant}: a run has no finite {group.metric.title}")
     return _Measured(claim, group, values)
@@ -162,14 +162,14 @@ def _score_named(study: Study, name: str, group: Group) -> MetricSpec:
         if score.name == name:
             return score
     known = ", ".join(score.name for score in group.runs[0].task_info.comparison_metrics)
-    raise ConfigError(f"study {study.name}: score={name}: the runs of {group.task} have {known}")
+    raise ConfigError(f"study {study.name}: score={name}: expected one of {known} for {group.task}")
 
 
 def _what(claim: Claim, group: Group) -> str:
     title = group.metric.title
     if claim.target_score is not None:
         return f"{COSTS[claim.cost_unit]} to {group.metric.show(claim.target_score)} {title} in validation"
-    return title if claim.extrapolate is None else f"{title} beyond the {claim.extrapolate} of the training"
+    return title if claim.extrapolate is None else f"{title} beyond the training {claim.extrapolate}"
 
 
 def _values(claim: Claim, group: Group, runs: Sequence[RecordedRun]) -> list[_Value]:
@@ -199,7 +199,7 @@ def _value(claim: Claim, group: Group, run: RecordedRun) -> _Value:
         known = list(run.train_difficulty_range or {})
         hint = suggestion(claim.extrapolate, known)
         raise ConfigError(
-            f"{run.directory}: no test example is known to be beyond the {claim.extrapolate} of the training{hint}"
+            f"{run.directory}: no test example is known to be beyond the training {claim.extrapolate}{hint}"
         )
     return _Value(terms.value(terms.terms[is_beyond].sum(0)), grain=1 / int(is_beyond.sum()))
 
@@ -207,15 +207,14 @@ def _value(claim: Claim, group: Group, run: RecordedRun) -> _Value:
 def _cost(claim: Claim, group: Group, run: RecordedRun, target: float) -> _Value:
     if claim.cost_unit == "train_flops" and not group.counts_alike:
         raise ConfigError(
-            f"{run.directory}: some runs of this study count the operations of the optimizer and some do not; train "
-            "the others again"
+            f"{run.directory}: only some runs of this study count the FLOPs of the optimizer; train the others again"
         )
     spent = {"steps": run.steps, "train_flops": run.train_flops, "elapsed_s": run.wall_time_s}[claim.cost_unit]
     try:
         found = cost_to_reach(group, run, target, claim.cost_unit)
         validations = len(run.curves[validation_key(group.metric, run)].steps)
     except KeyError as error:
-        raise ConfigError(f"{run.directory}/metrics.csv has no {error}, which a claim needs") from None
+        raise ConfigError(f"{run.directory}/metrics.csv has no column {error}, which a claim needs") from None
     return _Value(spent if found is None else found, found is not None, spent / validations)
 
 
@@ -230,9 +229,9 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
         # An unreached score would cost more, so the result also holds if only the worse variant has not reached it.
         is_known, is_so = (first if one.is_better else second) not in one.unreached, one.is_better
         distance, power = abs(welch.difference), POWER
-    outcome = UNDECIDED if not (is_sure and is_known) else AS_PREDICTED if is_so else OPPOSITE
+    outcome = INCONCLUSIVE if not (is_sure and is_known) else AS_PREDICTED if is_so else OPPOSITE
     command = ""
-    if outcome == UNDECIDED and is_known:
+    if outcome == INCONCLUSIVE and is_known:
         deviation = pool_deviations(*one.numbers.values())
         seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power)
         tried = min(map(len, one.values.values()))
@@ -256,8 +255,8 @@ def _difference(one: _Measured) -> str:
 
     sign = -1 if one.welch.difference < 0 else 1
     low, high = sorted(sign * end for end in one.welch.interval)
-    interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "no spread over seeds, and so no test"
-    return f"{show(abs(one.welch.difference))} {'less' if sign < 0 else 'more'} ({interval})"
+    interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "no spread over seeds, so no test"
+    return f"{show(abs(one.welch.difference))} {'lower' if sign < 0 else 'higher'} ({interval})"
 
 
 def _draw(claim: Claim, group: Group) -> Figure:

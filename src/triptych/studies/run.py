@@ -40,8 +40,8 @@ def introduce(study: Study, jobs: dict[str, list[Job]], n_jobs: int, output: Pat
         return
     several = f", {n_jobs} at a time" if n_jobs > 1 and len(left) > 1 else ""
     print(f"{study.question}")
-    print(f"{counted(len(left), 'training')} to do{several} (measured: {study.runtime_note})")
-    print(f"the page will be {output}; Ctrl-C stops, and `{again}` goes on from there", flush=True)
+    print(f"{counted(len(left), 'run')} to train{several} (measured: {study.runtime_note})")
+    print(f"the page will be {output}; Ctrl-C stops, and `{again}` resumes", flush=True)
 
 
 def train_variants(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> None:
@@ -59,7 +59,7 @@ def train_variants(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again:
     while left:
         ready = [variant for variant in left if not study.needs(variant) & {*left}]
         if not ready:
-            raise ConfigError(f"study {study.name}: variants begin from each other: {', '.join(left)}")
+            raise ConfigError(f"study {study.name}: variants start from each other: {', '.join(left)}")
         now = [job for variant in ready for job in left.pop(variant)]
         redact, command = Redactor(), own_command()
         with server_for(command, sum(not job.is_done for job in now), n_jobs) as server:
@@ -107,7 +107,7 @@ def report_findings(study: Study, jobs: dict[str, list[Job]], output: Path) -> N
 
 def write_markdown(study: Study, findings: Sequence[Finding]) -> str:
     """The findings as a page of the documentation."""
-    rows = [["predicted", "because", "found", ""], ["---"] * 4]
+    rows = [["prediction", "reason", "result", "outcome"], ["---"] * 4]
     rows += [[one.claim.statement, one.claim.rationale, one.text, f"**{one.outcome}**"] for one in findings]
     table = "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows)
     parts = [f"# {study.question}", f"    {study.command()}", study.runtime_note, table]
@@ -116,7 +116,9 @@ def write_markdown(study: Study, findings: Sequence[Finding]) -> str:
 
 def print_findings(study: Study, findings: Sequence[Finding]) -> None:
     """Prints the findings on the terminal."""
-    table = Table("predicted", "found", "", title=Text(study.question), title_justify="left", title_style="bold")
+    table = Table(
+        "prediction", "result", "outcome", title=Text(study.question), title_justify="left", title_style="bold"
+    )
     for one in findings:
         style = "green" if one.outcome == AS_PREDICTED else "yellow"
         decides = f"\nto decide it: {one.command}" if one.command else ""
@@ -133,5 +135,7 @@ def print_studies() -> None:
         done = sum(job.is_done for job in jobs)
         console.print(Text.assemble((name, "bold green"), f": {study.question}"))
         console.print(
-            Padding(Text(f"{study.answer or 'not answered yet'}\n{study.runtime_note}; {done} done here"), (0, 0, 1, 2))
+            Padding(
+                Text(f"{study.answer or 'no answer yet'}\n{study.runtime_note}; {done} finished here"), (0, 0, 1, 2)
+            )
         )

@@ -125,7 +125,7 @@ class Study:
         values = {override_key(override): override.partition("=")[2] for override in overrides}
         if "seed" not in values:
             raise ConfigError(
-                f"study {self.name}, variant {variant}: without a seed; expected seed=1,2,3 or so in common"
+                f"study {self.name}, variant {variant}: no seed; expected one in common, such as seed=1,2,3"
             )
         known = [override.replace(SAME_SEED, f"seed-{values['seed']}") for override in overrides]
         own = {key: value for key, value in values.items() if key in named}
@@ -152,7 +152,7 @@ def read_study(name: str) -> Study:
     known = find_studies()
     file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
     if file is None:
-        raise ConfigError(f"study {name}: no such study, and no YAML file{suggestion(name, list(known))}")
+        raise ConfigError(f"study {name}: no such study; expected a name or a YAML file{suggestion(name, list(known))}")
     try:
         found = OmegaConf.merge(OmegaConf.structured(Study), OmegaConf.load(file))
         study = OmegaConf.to_object(found)
@@ -162,7 +162,7 @@ def read_study(name: str) -> Study:
     study.name, study.place = file.stem, name
     if file != known.get(file.stem, file):
         raise ConfigError(
-            f"{file}: {file.stem} is a study of Triptych's own, with a folder of that name; expected another"
+            f"{file}: Triptych has a study {file.stem}, with a folder of that name; choose another file name"
         )
     _check(study, file)
     return study
@@ -171,30 +171,30 @@ def read_study(name: str) -> Study:
 def _check(study: Study, file: Path) -> None:
     """Raises an error for claims and variants that do not match."""
     if not study.claims or not study.variants:
-        raise ConfigError(f"{file}: expected a variant and a claim at least")
+        raise ConfigError(f"{file}: expected at least one variant and one claim")
     for variant, text in {"common": study.common, **study.variants}.items():
         if not re.fullmatch(r"\w+", variant) or "run_dir=" in text:
             raise ConfigError(f"{file}: variants.{variant}: expected a name of letters, digits and _, and no run_dir")
         for other in REFERENCE.findall(text):
             if other not in study.variants or variant in (other, "common"):
                 raise ConfigError(
-                    f"{file}: {variant}: {{{other}}} is no other variant{suggestion(other, [*study.variants])}"
+                    f"{file}: {variant}: {{{other}}} is not another variant{suggestion(other, [*study.variants])}"
                 )
     for number, claim in enumerate(study.claims):
         place = f"{file}: claims[{number}]"
         if sorted(map(len, (claim.better, claim.equivalent))) != [0, 2] or len({*claim.variants}) == 1:
             raise ConfigError(f"{place}: expected two variants, as better: [A, B] or equivalent: [A, B]")
         if unknown := [variant for variant in claim.variants if variant not in study.variants]:
-            raise ConfigError(f"{place}: {unknown[0]} is no variant{suggestion(unknown[0], [*study.variants])}")
+            raise ConfigError(f"{place}: {unknown[0]} is not a variant{suggestion(unknown[0], [*study.variants])}")
         if (claim.margin is None) != (not claim.equivalent) or not (
             claim.margin is None or 0 < claim.margin < math.inf
         ):
             raise ConfigError(
-                f"{place}: margin={claim.margin}: expected more than 0 beside equivalent, and there alone"
+                f"{place}: margin={claim.margin}: expected more than 0 with equivalent, and no margin without it"
             )
         if claim.cost_unit not in COSTS:
             raise ConfigError(f"{place}: cost_unit={claim.cost_unit}: expected one of {', '.join(COSTS)}")
         if claim.target_score is None and claim.cost_unit != "steps":
-            raise ConfigError(f"{place}: cost_unit={claim.cost_unit}: expected target_score: SCORE beside it")
+            raise ConfigError(f"{place}: cost_unit={claim.cost_unit}: expected target_score: SCORE with it")
         if claim.extrapolate is not None and claim.target_score is not None:
             raise ConfigError(f"{place}: extrapolate and target_score: expected one of them")

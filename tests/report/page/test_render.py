@@ -107,7 +107,7 @@ def test_the_table_is_printed(page: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_page_says_what_the_runs_show(page: Path, seven_runs: Path) -> None:
     text = parsed(page).text
-    assert "full 98.1 % vs decoder-only 97.2 %, one seed each: not distinguishable without more seeds." in text
+    assert "full 98.1 % vs decoder-only 97.2 %, one seed each: a verdict needs more seeds." in text
     assert "1.2 points below the ceiling" in text
     assert "luckier" not in text
     assert "3.8 % above the entropy" in text
@@ -122,7 +122,7 @@ def test_wrong_outputs_are_marked_and_only_those(page: Path) -> None:
     source = page.read_text(encoding="utf-8").split("<script>")[0]
     wrong = re.findall(r'<span class="wrong"[^>]*>(.*?)</span>', source)
     assert wrong[-2:] == ["1998-03-0<mark>9</mark>", "2003-06-1<mark>9</mark>"]
-    assert len(wrong) == 5  # two of translation, three of classification, none of language modelling
+    assert len(wrong) == 5  # two of translation, three of classification, none of language modeling
 
 
 def test_text_of_runs_is_escaped(page: Path, hostile: str) -> None:
@@ -249,7 +249,7 @@ def study_page(seven_runs: Path) -> Path:
     """The page of a study, with a finding of each kind."""
     output = seven_runs.parent / "study" / "page.html"
     found = find_runs([seven_runs], output.parent)
-    outcomes = {"as predicted": "", "not as predicted": "", "not decided": "triptych study mine 'seed=range(1,100)'"}
+    outcomes = {"as predicted": "", "not as predicted": "", "inconclusive": "triptych study mine 'seed=range(1,100)'"}
     compare_runs(
         found, output, "Which architecture, for which of all of the tasks?",
         [
@@ -263,7 +263,8 @@ def study_page(seven_runs: Path) -> Path:
 def test_a_study_begins_with_its_findings(study_page: Path) -> None:
     text = parsed(study_page).text
     places = [
-        text.index(part) for part in ("Which architecture", "A prediction", "Not so: A", "Not decided: A", "All runs")
+        text.index(part)
+        for part in ("Which architecture", "A prediction", "Not as predicted: A", "Inconclusive: A", "All runs")
     ]
     assert places == sorted(places)
     assert "triptych study mine 'seed=range(1,100)'" in text
@@ -413,7 +414,7 @@ ENDS = ("_with_a_name_that_has_no_end_at_all_0.001", "_with_a_name_that_has_no_e
 
 
 def test_the_audit_says_what_stands_for_the_whole_text(hard_page: Path) -> None:
-    assert "full takes the last state, encoder-only takes the mean of the states" in parsed(hard_page).text
+    assert "full uses the last state, encoder-only uses the mean of the states" in parsed(hard_page).text
 
 
 def test_a_damaged_run_is_named_and_the_others_are_compared(

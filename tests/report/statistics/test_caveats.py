@@ -29,7 +29,7 @@ def rewrite(run: Path, name: str, values: list[float]) -> None:
 @pytest.mark.parametrize(
     ("others", "expected"),
     [
-        ({}, "Always answering “a” is right in 75.0 %; decoder-only is no better."),
+        ({}, "Always predicting “a” scores 75.0 %; decoder-only is no better."),
         ({"confusion_matrix": {"labels": ["a", "b"], "counts": [[75, 1], [20, 5]]}}, None),
     ],
 )
@@ -60,11 +60,11 @@ def test_learning_that_was_not_over(
         rewrite(write_run(architecture, "translation", {"test/exact_match": 0.9}), "val/exact_match", values)
     found = caveats_of(tmp_path)
     assert len(found) == (expected is not None)
-    assert expected is None or found[0].startswith(f"At the end {expected} still learning")
+    assert expected is None or found[0].startswith(f"At the end, {expected} still improving")
 
 
 def test_a_metric_of_the_test_alone(write_run: Any, tmp_path: Path) -> None:
     """The loss in validation stands for it."""
     for architecture, values in (("full", [5.0, 4.0, 3.0, 2.9]), ("decoder_only", [5.0, 4.5, 4.0, 3.0])):
         rewrite(write_run(architecture, "translation", {"test/bleu": 20.0}), "val/loss", values)
-    assert [caveat[:28] for caveat in caveats_of(tmp_path)] == ["At the end decoder-only was "]
+    assert [caveat[:29] for caveat in caveats_of(tmp_path)] == ["At the end, decoder-only was "]

@@ -169,7 +169,7 @@ class TestPage:
         text = page.read_text(encoding="utf-8")
         assert "The loss of full falls faster with parameters (alpha 0." in text
         assert "Scored on the same bytes, those of the continuation." in text
-        assert "known of this corpus, and not fitted" in text
+        assert "known for this corpus, and not fitted" in text
         assert record["text"].partition(" falls")[0] == "The loss of full"
         assert [law["architecture"] for law in record["laws"]] == ["full", "decoder-only"]
         for law, alpha in zip(record["laws"], (0.9, 0.4), strict=True):
@@ -214,12 +214,14 @@ class TestRefusals:
         odd = write_run("full", "language_modeling", keys, optimum={"test/bits_per_byte": FLOOR}, name="below")
         study = read_ladder(find_runs([runs], tmp_path))
         assert study.irreducible == {}  # so it is fitted
-        assert re.fullmatch("1.092, the entropy of this corpus: not taken .* for .*below is .*", study.left_out[0])
+        assert re.fullmatch(
+            "1.092, the entropy of this corpus, as the irreducible loss of .*below is below it .*", study.left_out[0]
+        )
         summary = json.loads((odd / "summary.json").read_text())
         for change, pattern in (
             (
                 {"train_flops_of": ["forward", "backward", "optimizer"]},
-                "train_flops of one has the operations of the",
+                "train_flops includes the optimizer in only one",
             ),
             ({"tokenizer_sha256": "c" * 64}, "their tokenizer_sha256 differ; expected runs of one tokenizer"),
             ({"data_sha256": "c" * 64}, "their data_sha256 differ; expected runs of one data"),
@@ -270,7 +272,7 @@ class TestTable:
     @pytest.mark.parametrize(
         ("columns", "rows", "pattern"),
         [
-            ({}, "", r"models.csv: no column params, found Model Size, FLOP, loss; --column params=HEAD says which$"),
+            ({}, "", r"models.csv: no column params, found Model Size, FLOP, loss; set it with --column params=HEAD$"),
             ({"params": "Model Size"}, "", "no column train_flops, found"),
             ({"parms": "Model Size"}, "", "^--column parms=.*did you mean params"),
             (

@@ -319,4 +319,4 @@ class TestDifficulty:
         rows = translations(300, 0.3, seed=1)
         figures = draw_difficulty(translated(rows, rows))
         assert list(figures) == [INPUT_WORDS]
-        assert figures[INPUT_WORDS]["layout"]["title"]["text"] == "BLEU by the length of the input"
+        assert figures[INPUT_WORDS]["layout"]["title"]["text"] == "BLEU by input length"

@@ -104,7 +104,7 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
 
 def draw_unmapped(title: str) -> Figure:
     """A placeholder for attention whose weights cannot be recorded."""
-    text = {"text": "this attention has no map", "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
+    text = {"text": "no attention map", "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
     hidden = {"visible": False, "fixedrange": True}
     subtitle = "its class does not implement PairwiseAttention.attend_pairs, or is not linear"
     layout = make_layout(escape(title), subtitle, height=160, margin=(14, 14, 66, 14))
@@ -128,14 +128,16 @@ def _draw(
     architecture: str,
 ) -> Figure:
     """Matrices side by side, with rows from ``first``; tokens are written out if they fit."""
-    doing, tokens = ("writes", found["written"]) if found["written"] else ("reads", found["queries"])
+    doing, tokens = ("generates", found["written"]) if found["written"] else ("reads", found["queries"])
     rows, keys, num_all = [*map(escape, tokens)], [*map(escape, found["keys"])], found["num_tokens"] - first
     ticks_of_keys, ticks_of_rows = ([shorten(token) for token in side] for side in (found["keys"], tokens))
     longest = max(map(len, [*ticks_of_keys, *ticks_of_rows]), default=0)
     if columns == 2 and longest > ROOM:
         columns = 1
     part = "" if len(rows) == num_all else f" (the first {len(rows)} of {num_all})"
-    subtitle = f"a row for each token that it {doing}{part}, a column for each token that it looks at"
+    subtitle = (
+        f"rows: {'generated' if found['written'] else 'input'} tokens{part}; columns: the tokens that they attend to"
+    )
     num_rows = math.ceil(len(maps) / columns)
     is_labelled = columns <= 2
     gap_x, gap_y = (0.2 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
@@ -153,7 +155,7 @@ def _draw(
             heatmap(weights, colour_of(architecture))
             | {"name": name, "x": number_tokens(keys), "y": number_tokens(rows), "zmin": 0, "zmax": 1}
             | {"xaxis": f"x{number}", "yaxis": f"y{number}"}
-            | {"hovertemplate": f"{name}<br>{doing} %{{y}}, looks at %{{x}}: %{{z:.3f}}<extra></extra>"}
+            | {"hovertemplate": f"{name}<br>{doing} %{{y}}, attends to %{{x}}: %{{z:.3f}}<extra></extra>"}
         )
         axis = {"domain": [left, left + width], "tickangle": -60, "anchor": f"y{number}"}
         layout[f"xaxis{number}"] = axis | _make_axis(keys, ticks_of_keys, is_labelled=is_labelled)

@@ -20,13 +20,13 @@ ROW = 14
 
 
 def draw_sound(
-    frames: Float[Tensor, "frames mels"], hears: FrameEmbedding, maps: AttentionMaps, architecture: str, name: str
+    frames: Float[Tensor, "frames mels"], embedding: FrameEmbedding, maps: AttentionMaps, architecture: str, name: str
 ) -> Switch:
     """The log-mel spectrogram of a clip and, below it on the same time axis, the attention: a row per generated token,
     or per position that was read if nothing was generated. Heads of a layer are averaged.
 
     Args:
-        hears: the embedding of the frames.
+        embedding: the embedding of the frames.
         maps: recorded during the prediction.
         architecture: sets the colour.
         name: of the network, at the start of each title.
@@ -36,7 +36,7 @@ def draw_sound(
     """
     figures: Switch = {}
     found = {"cross": maps.cross, "decoder": None if maps.cross else maps.decoder, "encoder": maps.encoder}
-    positions = hears.count(len(frames))
+    positions = embedding.count(len(frames))
     for kind, of_kind in found.items():
         if of_kind is None or len(_rows(of_kind)) * positions > MOST_CELLS:
             continue
@@ -44,9 +44,9 @@ def draw_sound(
         means = of_kind.weights.mean(1)[:, first if of_kind.written else 0 :, :positions]
         for layer in reversed(range(len(means))):
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
-            drawn = _draw_rows(means[layer], of_kind, hears, architecture)
-            figures[f"{kind} {layer + 1}"] = _stack(title, frames, hears, drawn)
-    figures = figures or {"audio": _stack(f"{name}: what it hears", frames, hears, None)}
+            drawn = _draw_rows(means[layer], of_kind, embedding, architecture)
+            figures[f"{kind} {layer + 1}"] = _stack(title, frames, embedding, drawn)
+    figures = figures or {"audio": _stack(f"{name}: audio input", frames, embedding, None)}
     return figures | {kind: draw_unmapped(f"{name}: {KINDS[kind]}") for kind in maps.unmapped}
 
 
@@ -55,39 +55,41 @@ def _rows(found: AttentionMap) -> tuple[str, ...]:
 
 
 def _draw_rows(
-    weights: Float[Tensor, "rows positions"], found: AttentionMap, hears: FrameEmbedding, architecture: str
+    weights: Float[Tensor, "rows positions"], found: AttentionMap, embedding: FrameEmbedding, architecture: str
 ) -> Figure:
-    doing, names = ("writes", found.written) if found.written else ("reads", found.queries)
-    seconds = [round(i * hears.stride * hears.hop, 3) for i in range(weights.shape[1])]
+    doing, names = ("generates", found.written) if found.written else ("reads", found.queries)
+    seconds = [round(i * embedding.stride * embedding.hop, 3) for i in range(weights.shape[1])]
     rows = number_tokens([*map(escape, names)])
-    hover = {"hovertemplate": f"{doing} %{{y}}, looks at %{{x}} s: %{{z:.3f}}<extra></extra>"}
+    hover = {"hovertemplate": f"{doing} %{{y}}, attends to %{{x}} s: %{{z:.3f}}<extra></extra>"}
     drawn = heatmap(weights, colour_of(architecture))
     return drawn | hover | {"name": "", "x": seconds, "y": rows, "yaxis": "y2", "zmin": 0}
 
 
-def _stack(title: str, frames: Float[Tensor, "frames mels"], hears: FrameEmbedding, attention: Figure | None) -> Figure:
+def _stack(
+    title: str, frames: Float[Tensor, "frames mels"], embedding: FrameEmbedding, attention: Figure | None
+) -> Figure:
     """The spectrogram above the attention to it."""
-    seconds = [round(i * hears.hop, 3) for i in range(len(frames))]
-    heard = heatmap(frames.T, "var(--ink)", 2)
-    heard |= {"name": "log-mel", "x": seconds, "y": [*range(1, hears.num_mels + 1)]}
-    heard["hovertemplate"] = "%{x} s, band %{y}: %{z:.2f}<extra></extra>"
+    seconds = [round(i * embedding.hop, 3) for i in range(len(frames))]
+    spectrogram = heatmap(frames.T, "var(--ink)", 2)
+    spectrogram |= {"name": "log-mel", "x": seconds, "y": [*range(1, embedding.num_mels + 1)]}
+    spectrogram["hovertemplate"] = "%{x} s, band %{y}: %{z:.2f}<extra></extra>"
     names = [] if attention is None else attention["y"]
     below = min(max(ROW * len(names), 90), 260) if names else 0
     above, gap = 140, 26 if names else 0
     whole = above + gap + below
     axis = {"showgrid": False, "mirror": True, "fixedrange": True}
-    subtitle = "the sound as its log-mel spectrogram" + (
-        ", and below, a row for each token that is written, or position that is read: where it looks" if names else ""
+    subtitle = "log-mel spectrogram of the audio" + (
+        "; below it, the attention to it, with one row per generated token or input position" if names else ""
     )
     layout = make_layout(escape(title), subtitle, height=whole + 66 + 44, margin=(70, 14, 66, 44)) | {
         "xaxis": axis | {"title": {"text": "seconds"}, "anchor": "y2" if names else "y"},
         "yaxis": axis | {"title": {"text": "mel band"}, "domain": [(below + gap) / whole, 1], "anchor": "x"},
     }
     if not names:
-        return {"data": [heard], "layout": layout}
+        return {"data": [spectrogram], "layout": layout}
     shown = names[:: max(1, ROW * len(names) // below)]
     layout["yaxis2"] = axis | {
         "type": "category", "domain": [0, below / whole], "autorange": "reversed", "anchor": "x",
         "tickvals": shown, "ticktext": [name.partition(": ")[2] for name in shown], "tickfont": {"size": 11},
     }  # fmt: skip
-    return {"data": [heard, attention], "layout": layout}
+    return {"data": [spectrogram, attention], "layout": layout}

@@ -49,7 +49,7 @@ Plot = Callable[[Group], Switch]
 CLOCKS = {
     "steps": ("steps", "steps"),
     "tokens": ("tokens", "tokens"),
-    "train_flops": ("operations", "operations"),
+    "train_flops": ("FLOPs", "training FLOPs"),
     "elapsed_s": ("time", "seconds of training"),
 }
 """x axes of curves: the column of ``metrics.csv``; the name of its button, and the title of the axis."""
@@ -181,9 +181,9 @@ def draw_validation(group: Group) -> Switch:
 
 _COSTS: dict[str, tuple[Callable[[RecordedRun], float | None], str]] = {
     "parameters": (lambda run: run.params, "trainable parameters"),
-    "operations": (lambda run: run.train_flops, "training operations"),
+    "FLOPs": (lambda run: run.train_flops, "training FLOPs"),
     "time": (lambda run: run.wall_time_s, "seconds of training"),
-    "answer": (lambda run: run.prediction_latency_s, "seconds per answer, one at a time"),
+    "latency": (lambda run: run.prediction_latency_s, "seconds per prediction, batch size 1"),
     "memory": (lambda run: run.peak_memory_bytes, "peak memory in bytes"),
 }  # fmt: skip
 """x axes of quality: the value of a run, and the title of the axis."""
@@ -200,7 +200,7 @@ def draw_costs(group: Group) -> Switch:
     if len(group.contenders) < 2:
         return figures
     for name, (cost_of, title) in _COSTS.items():
-        if name == "operations" and not group.counts_alike:
+        if name == "FLOPs" and not group.counts_alike:
             continue
         costs = [[cost_of(run) for run in contender.runs] for contender in group.contenders]
         values = [[group.value(run) for run in contender.runs] for contender in group.contenders]
@@ -236,7 +236,7 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
         text = {"name": escape(contender.name), "text": [escape(group.metric.show(points[i][1]))]}
         hover = {"hovertemplate": f"{escape(contender.name)}<br>%{{x:.4s}}: %{{text}}<extra></extra>"}
         traces.append(trace | text | hover)
-    layout = make_layout(f"{escape(group.metric.title)} against its cost", height=310, margin=(58, 20, 44, 48)) | {
+    layout = make_layout(f"{escape(group.metric.title)} against cost", height=310, margin=(58, 20, 44, 48)) | {
         "xaxis": make_axis(title) | {"type": "log", "tickformat": ".2s", "nticks": 4, "tickangle": 0, "range": range_x},
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": range_y},
         "showlegend": True,
@@ -273,11 +273,11 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[ComparedConfig, l
             low, high = ([scale * pair[side] for pair in ends] for side in (0, 1))
             bands.append(band(labels, low, high, colour_of(kind), name))
     shown = [y for drawn in (*lines, *bands) for y in drawn["y"] if y is not None]
-    title = "words of the input" if axis == INPUT_WORDS else escape(axis)
+    title = "input length in words" if axis == INPUT_WORDS else escape(axis)
     seen = [i for i, of_one in enumerate(scored[0][1]) if of_one.high <= most_in_training(group, axis)]
     is_beyond = 0 < len(seen) < len(scored[0][1])
-    subtitle = f"Shaded: the {escape(axis)} of the training. The rest asks for generalisation." if is_beyond else ""
-    heading = f"{escape(group.metric.title)} by {'the length of the input' if axis == INPUT_WORDS else title}"
+    subtitle = "Shaded: the training range. Beyond it, the models extrapolate." if is_beyond else ""
+    heading = f"{escape(group.metric.title)} by {'input length' if axis == INPUT_WORDS else title}"
     layout = make_layout(heading, subtitle) | {
         "xaxis": make_axis(title) | {"type": "category"},
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},

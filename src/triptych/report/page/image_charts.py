@@ -28,7 +28,7 @@ DARK, LIGHT = "rgba(0,0,0,0.82)", "rgba(0,0,0,0)"
 
 def draw_image(
     image: Image,
-    sees: PatchEmbedding,
+    embedding: PatchEmbedding,
     maps: AttentionMaps,
     pool: Pooling,
     name: str,
@@ -38,7 +38,7 @@ def draw_image(
 
     Args:
         image: at the input size of the network.
-        sees: the embedding of the image.
+        embedding: the embedding of the image.
         maps: recorded during the prediction.
         pool: the states that the head pools.
         name: of the network, at the start of each title.
@@ -52,13 +52,13 @@ def draw_image(
         if of_kind is None:
             continue
         rows, names = _choose_rows(of_kind, pool)
-        patches = of_kind.weights.mean(1)[:, rows, 1 : sees.length]
+        patches = of_kind.weights.mean(1)[:, rows, 1 : embedding.length]
         if pool == "mean":
             patches = patches.mean(1, keepdim=True)
-        patches = patches.reshape(*patches.shape[:2], *sees.grid)
+        patches = patches.reshape(*patches.shape[:2], *embedding.grid)
         for layer in reversed(range(len(patches))):
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
-            figures[f"{kind} {layer + 1}"] = _draw(title, image, sees.patch_size, patches[layer], names)
+            figures[f"{kind} {layer + 1}"] = _draw(title, image, embedding.patch_size, patches[layer], names)
     return figures | {kind: draw_unmapped(f"{name}: {KINDS[kind]}") for kind in maps.unmapped}
 
 
@@ -78,7 +78,7 @@ def _draw(
     title: str,
     image: Image,
     patch_size: tuple[int, int],
-    looks: Float[Tensor, "rows grid_rows grid_columns"],
+    weights: Float[Tensor, "rows grid_rows grid_columns"],
     names: Sequence[str],
 ) -> Figure:
     """The panels, row by row; labels stand above them."""
@@ -90,9 +90,9 @@ def _draw(
     row_height = panel_width * height / width + head
     whole = num_rows * row_height
     picture = {"type": "image", "source": as_address(image), "hoverinfo": "skip"}
-    subtitle = "the image, and for each token that is written the image again, light where it looks"
+    subtitle = "the image, and one copy per generated token; bright areas get more attention"
     if len(names) == 1:
-        subtitle = "the image, and where what answers looks"
+        subtitle = "the image, and the attention to it; bright areas get more attention"
     layout = make_layout(escape(title), subtitle, height=round(whole) + 80, margin=(14, 14, 66, 14))
     layout["annotations"] = []
     traces: list[Figure] = []
@@ -103,7 +103,7 @@ def _draw(
         axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
         traces.append(picture | axes)
         if i:
-            traces.append(_spotlight(looks[i - 1], patch_size, label) | axes)
+            traces.append(_spotlight(weights[i - 1], patch_size, label) | axes)
         hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
         layout[f"xaxis{number}"] = hidden | {"domain": [left, right], "range": [-0.5, width - 0.5]}
         layout[f"yaxis{number}"] = hidden | {"domain": [max(bottom, 0), top], "range": [height - 0.5, -0.5]}
@@ -116,8 +116,8 @@ def _draw(
     return {"data": traces, "layout": layout}
 
 
-def _spotlight(looks: Float[Tensor, "rows columns"], patch_size: tuple[int, int], label: str) -> Figure:
+def _spotlight(weights: Float[Tensor, "rows columns"], patch_size: tuple[int, int], label: str) -> Figure:
     """An overlay: the less attention a patch gets, the darker it is."""
-    ground = heatmap(looks, LIGHT, 4) | {"name": "", "zmin": 0, "colorscale": [[0, DARK], [1, LIGHT]]}
+    ground = heatmap(weights, LIGHT, 4) | {"name": "", "zmin": 0, "colorscale": [[0, DARK], [1, LIGHT]]}
     place = {"y0": (patch_size[0] - 1) / 2, "dy": patch_size[0], "x0": (patch_size[1] - 1) / 2, "dx": patch_size[1]}
     return ground | place | {"hovertemplate": f"{escape(label)}: %{{z:.3f}}<extra></extra>"}

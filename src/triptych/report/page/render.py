@@ -42,16 +42,16 @@ class Panel(NamedTuple):
     """A finding of a study.
 
     Attributes:
-        says: the prediction.
-        because: the rationale.
+        statement: the prediction.
+        rationale: the reason for it.
         text: the result.
-        outcome: ``as predicted``, ``not as predicted`` or ``not decided``.
+        outcome: ``as predicted``, ``not as predicted`` or ``inconclusive``.
         command: trains enough seeds to decide it; may be empty.
         figure: a chart of it.
     """
 
-    says: str
-    because: str
+    statement: str
+    rationale: str
     text: str
     outcome: str
     command: str
@@ -191,7 +191,11 @@ def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> list[
                 Cell("Deviation", "number", spread),
                 Cell("95 % interval of the mean", "number", interval),
                 *(
-                    Cell(f"{COSTS[clock].capitalize()} to {metric.show(reached.target)}", "number", amount(cost))
+                    Cell(
+                        f"{COSTS[clock][0].upper()}{COSTS[clock][1:]} to {metric.show(reached.target)}",
+                        "number",
+                        amount(cost),
+                    )
                     for clock, cost in costs
                     if reached is not None
                 ),
@@ -206,7 +210,7 @@ def _tabulate_duels(metric: MetricSpec, duels: Sequence[PairDifference]) -> list
     for duel in duels:
         if not math.isfinite(duel.difference):
             continue
-        seeds, examples = "one seed", "not known"
+        seeds, examples = "one seed", "unknown"
         if math.isfinite(duel.low):
             seeds = metric.show_difference(duel.low, duel.high)
         if duel.paired is not None:
@@ -240,9 +244,9 @@ def _tabulate_runs(group: Group) -> list[list[Cell]]:
                 *([Cell(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
                 Cell("Parameters", "number", amount(run.params)),
                 Cell("Non-embedding", "number", amount(run.non_embedding_params)),
-                Cell("Updates", "number", f"{run.steps:,}"),
+                Cell("Steps", "number", f"{run.steps:,}"),
                 Cell("Tokens", "number", amount(run.train_tokens)),
-                Cell("Operations", "number", amount(run.train_flops)),
+                Cell("FLOPs", "number", amount(run.train_flops)),
                 Cell("Time", "number", duration(run.wall_time_s)),
                 Cell("Tokens/s", "number", amount(run.tokens_per_second)),
                 Cell("Run", "path", run.directory),

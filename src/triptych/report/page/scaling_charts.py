@@ -43,12 +43,12 @@ BOUND = 20
 """The largest exponent shown."""
 _KINDS = {style.word: name for name, style in ARCHITECTURES.items()}
 _FASTER = {
-    "parameters": "falls faster with parameters (alpha",
-    "tokens": "falls faster with data (beta",
-    "operations": "falls faster with operations (exponent",
-    "size": "wants more of the operations for size (exponent",
+    "parameters": ("loss", "falls faster with parameters (alpha"),
+    "tokens": ("loss", "falls faster with data (beta"),
+    "operations": ("loss", "falls faster with FLOPs (exponent"),
+    "size": ("best size", "grows faster with FLOPs (exponent"),
 }
-_AXES = {"operations": "training operations", "parameters": "trainable parameters", "tokens": "training tokens"}
+_AXES = {"operations": "training FLOPs", "parameters": "trainable parameters", "tokens": "training tokens"}
 _SHADES = (0.35, 0.5, 0.65, 0.8, 1.0)
 
 
@@ -69,19 +69,18 @@ def scaling_summary(metric: MetricSpec, ladders: Sequence[Ladder], contrasts: Se
                 faster, slower = slower, faster
             values = {ladder.architecture: ladder.exponents[contrast.exponent].value for ladder in ladders}
             low, high = sorted(abs(end) for end in (contrast.difference.low, contrast.difference.high))
+            what, grows = _FASTER[contrast.exponent]
             found.append(
-                f"{faster} {_FASTER[contrast.exponent]} {values[faster]:.2f}, {slower} {values[slower]:.2f}; "
-                f"difference {low:.2f} to {high:.2f})"
+                f"The {what} of {faster} {grows} {values[faster]:.2f}, {slower} {values[slower]:.2f}; "
+                f"difference {low:.2f} to {high:.2f})."
             )
     names = " and ".join(ladder.architecture for ladder in ladders)
-    text = f"The loss of {'; that of '.join(found)}." if found else f"The exponents of {names} cannot be told apart."
+    text = " ".join(found) or f"The exponents of {names} do not differ significantly."
     if found and len(found) < len(contrasts):
-        text += " The other exponents cannot be told apart."
+        text += " The other exponents do not differ significantly."
     poor = [f"{x.architecture} {x.law.r_squared:.2f}" for x in ladders if x.law.r_squared < GOOD]
     if poor:
-        text += (
-            f" But the law does not describe these runs well (R² of {', of '.join(poor)}): its exponents say little."
-        )
+        text += f" The law fits these runs poorly (R²: {', '.join(poor)}), so its exponents are unreliable."
     return f"{text} {metric.note}".rstrip()
 
 
@@ -151,7 +150,7 @@ def tabulate_contrasts(contrasts: Sequence[Contrast]) -> list[list[Cell]]:
             Cell("Value [95 %]", "number", _show(contrast.difference)),
             Cell("p", "number", f"{contrast.p:.3f}"),
             Cell("p (Holm)", "number", f"{contrast.p_holm:.3f}"),
-            Cell("", "words", "they differ" if contrast.differ else "not told apart"),
+            Cell("", "words", "significant" if contrast.differ else "not significant"),
         ]
         for contrast in contrasts
     ]
@@ -184,15 +183,15 @@ def tabulate_minima(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[
         for budget in ladder.iso_flops:
             has_minimum = math.isfinite(budget.best)
             bounds = f"{amount(budget.low)} to {amount(budget.high)}" if math.isfinite(budget.low) else "not bounded"
-            where = "inside" if budget.is_inside else "outside of the sizes tried" if has_minimum else "no minimum"
+            where = "inside" if budget.is_inside else "outside the tried sizes" if has_minimum else "no minimum"
             sizes = sorted(point.parameters for point in budget.points)
             rows.append(
                 [
                     _name("Architecture", ladder),
-                    Cell("Operations", "number", amount(budget.operations)),
+                    Cell("FLOPs", "number", amount(budget.operations)),
                     Cell("Best size", "number", amount(budget.best) if has_minimum else "none"),
                     Cell("95 %", "number", bounds if has_minimum else ""),
-                    Cell("Sizes tried", "number", f"{amount(sizes[0])} to {amount(sizes[-1])}"),
+                    Cell("Tried sizes", "number", f"{amount(sizes[0])} to {amount(sizes[-1])}"),
                     Cell("Minimum", "words", where),
                     Cell(metric.title, "number", metric.show(budget.lowest) if has_minimum else ""),
                 ]
@@ -207,10 +206,10 @@ def tabulate_models(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[
             _name("Architecture", ladder),
             Cell("Parameters", "number", amount(point.parameters)),
             Cell("Tokens", "number", amount(point.tokens)),
-            Cell("Operations", "number", amount(point.operations)),
+            Cell("FLOPs", "number", amount(point.operations)),
             Cell("Seed", "number", str(point.seed)),
             Cell(metric.title, "number", metric.show(point.loss)),
-            Cell("From the law", "number", f"{100 * math.expm1(residual):+.2f} %"),
+            Cell("Residual", "number", f"{100 * math.expm1(residual):+.2f} %"),
             Cell("Run", "path", point.name),
         ]
         for ladder in ladders
@@ -237,7 +236,7 @@ def _draw_frontier(metric: MetricSpec, ladders: Sequence[Ladder], variable: str)
         traces.append(points | {"legendgroup": name, "name": name})
     floors = sorted({ladder.law.irreducible for ladder in ladders if ladder.law.is_known})
     title = f"{escape(metric.title)} against {_AXES[variable]} ({metric.direction})"
-    layout = _make_layout(title, "Curves: the law of what no other model beats for less") | {
+    layout = _make_layout(title, "Curves: the law, fitted to the Pareto front") | {
         "xaxis": _make_log_axis(_AXES[variable]),
         "yaxis": make_axis(),
         "shapes": [OPTIMUM | {"xref": "paper", "x0": 0, "x1": 1, "y0": floor, "y1": floor} for floor in floors],
@@ -266,15 +265,15 @@ def _draw_iso_flops(metric: MetricSpec, ladder: Ladder, budgets: Sequence[IsoFlo
         c0, c1, c2 = budget.coefficients
         curve = line(x, c0 + c1 * np.log(x) + c2 * np.log(x) ** 2, _colour(ladder)) | {"hoverinfo": "skip"}
         points = _draw_points(ladder, budget.points, "parameters", lambda point: point.loss)
-        traces += [shade | curve, shade | points | {"name": f"{amount(budget.operations)} operations"}]
+        traces += [shade | curve, shade | points | {"name": f"{amount(budget.operations)} FLOPs"}]
         at = {"x": math.log10(x[0]), "y": curve["y"][0], "xanchor": "left", "yanchor": "bottom", "yshift": 4}
         labels.append(at | {"text": amount(budget.operations)})
     inside = [budget for budget in budgets if budget.is_inside]
     minima = dots([x.best for x in inside], [x.lowest for x in inside], "var(--ink)", "cross", 11)
     traces.append(minima | {"name": "minimum", "hovertemplate": "best size %{x:.4s}: %{y:.4g}<extra></extra>"})
-    title = f"{escape(metric.title)} against size, for the same operations: {escape(ladder.architecture)}"
+    title = f"{escape(metric.title)} against size at equal FLOPs: {escape(ladder.architecture)}"
     axes = {"xaxis": _make_log_axis(_AXES["parameters"]), "yaxis": make_axis()}
-    layout = _make_layout(title, "A parabola for each number of operations; crosses are minima") | axes
+    layout = _make_layout(title, "One parabola per FLOP budget; crosses are minima") | axes
     return {"data": traces, "layout": layout | {"annotations": labels, "showlegend": False}}
 
 
@@ -289,7 +288,7 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
                 _draw_points(ladder, ladder.points, variable, residuals.__getitem__)
                 | {"name": escape(ladder.architecture)}
             )
-        layout = _make_layout("Residuals of the law in parameters and tokens", "The measured loss above the law") | {
+        layout = _make_layout("Residuals of the law in parameters and tokens", "Measured loss relative to the law") | {
             "xaxis": _make_log_axis(_AXES[variable]),
             "yaxis": make_axis() | {"ticksuffix": " %", "zeroline": True, "zerolinecolor": "var(--soft)"},
         }

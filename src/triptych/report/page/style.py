@@ -33,12 +33,15 @@ class ArchitectureStyle(NamedTuple):
 
 ARCHITECTURES = {
     "full": ArchitectureStyle(
-        "full", "circle", "blue", "encoder-decoder: sees all of the input, writes from left to right"
+        "full",
+        "circle",
+        "blue",
+        "encoder-decoder: bidirectional attention over the input, causal attention over the output",
     ),
-    "encoder_only": ArchitectureStyle("encoder-only", "square", "yellow", "every token sees every token"),
-    "decoder_only": ArchitectureStyle("decoder-only", "diamond", "green", "a token sees what stands before it"),
+    "encoder_only": ArchitectureStyle("encoder-only", "square", "yellow", "every token attends to every token"),
+    "decoder_only": ArchitectureStyle("decoder-only", "diamond", "green", "each token attends to earlier tokens"),
     "prefix_lm": ArchitectureStyle(
-        "prefix LM", "cross", "magenta", "a decoder by itself, whose prefix sees itself from both sides"
+        "prefix LM", "cross", "magenta", "decoder-only, with bidirectional attention within the prefix"
     ),
 }
 """By their names in a record, in the order of all tables and charts."""

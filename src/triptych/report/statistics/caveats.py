@@ -34,7 +34,7 @@ def _without_learning(group: Group) -> list[str]:
         if (values := [x for run in contender.runs if math.isfinite(x := group.value(run))]) and fmean(values) <= share
     ]
     worse = f"; {', '.join(below)} {'is' if len(below) == 1 else 'are'} no better" if below else ""
-    return [f"Always answering “{label}” is right in {group.metric.show(share)}{worse}."]
+    return [f"Always predicting “{label}” scores {group.metric.show(share)}{worse}."]
 
 
 def is_still_learning(group: Group, runs: Sequence[RecordedRun]) -> bool:
@@ -60,6 +60,6 @@ def _unfinished(late: Sequence[ComparedConfig]) -> str:
     names = [contender.name for contender in late]
     which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return (
-        f"At the end {which} {'was' if len(names) == 1 else 'were'} still learning: a tenth or more of what validation "
-        "gained came in its last quarter. More updates may change the order (trainer.max_steps)."
+        f"At the end, {which} {'was' if len(names) == 1 else 'were'} still improving: at least a tenth of the "
+        "improvement in validation came in the last quarter. More steps may change the order (trainer.max_steps)."
     )

@@ -19,7 +19,7 @@ VARIABLES = ("operations", "parameters", "tokens")
 EXPONENTS = {
     "parameters": "alpha, of parameters",
     "tokens": "beta, of tokens",
-    "operations": "of operations",
+    "operations": "of FLOPs",
     "size": "of the best size",
 }
 """Exponents of the law in parameters and tokens, and those that follow for the FLOPs C, in proportion to N D. The best

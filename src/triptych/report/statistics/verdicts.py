@@ -73,12 +73,12 @@ class Group:
         counts = self._counts - {None}
         if self.metric.counted and len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in sorted(count for count in counts if count is not None))
-            return f"{numbers} {self.metric.counted} were scored."
+            return f"the runs scored different numbers of {self.metric.counted} ({numbers})."
         recorded = [run.signatures or {} for run in self.runs]
         signatures = [{*signature.get(self.metric.name, "").split("|")} for signature in recorded]
         differing = set[str]().union(*signatures) - signatures[0].intersection(*signatures) - {""}
         if said := ", ".join(sorted(field for field in differing if not field.startswith("version:"))):
-            return f"{self.metric.title} was computed in different ways ({said})."
+            return f"{self.metric.title} was computed with different settings ({said})."
         return ""
 
     @property
@@ -186,8 +186,8 @@ def group_runs(
     """
     if untested and not runs:
         raise ValueError(
-            f"{untested[0].directory}: a trial of a search validates and does not test; test the chosen one by the "
-            "command that the search has printed, and that search.html shows"
+            f"{untested[0].directory}: trials of a search are not tested; test the best one with the command that the "
+            "search printed (also in search.html)"
         )
     groups = groupby(runs, key=lambda run: (run.task, run.data))
     members = [(task, data, tuple(found)) for (task, data), found in groups]
@@ -224,7 +224,7 @@ def _judge(group: Group) -> tuple[str | None, str, Sequence[ComparedConfig]]:
     metric = group.metric
     found = group.by_architecture()
     if len(found) == 1:
-        return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with.", ()
+        return None, f"All runs are {_name(group.runs[0])}: there is nothing to compare them with.", ()
     if group.not_comparable:
         return None, f"Not comparable: {group.not_comparable}", ()
     chosen = {name: group.best(contenders) for name, contenders in found.items()}
@@ -255,7 +255,7 @@ def _price(chosen: Sequence[ComparedConfig], seeds: int) -> str:
     new = [len({*range(1, seeds + 1)} - {run.seed for run in contender.runs}) for contender in chosen]
     seconds = [fmean(run.wall_time_s for run in contender.runs) for contender in chosen]
     whole = sum(count * each for count, each in zip(new, seconds, strict=True))
-    return f"{counted(sum(new), 'more training')}, about {duration(whole)} of training one after the other"
+    return f"{counted(sum(new), 'more run')}, about {duration(whole)} one after another"
 
 
 def _train_more(run: RecordedRun, seeds: int) -> str:
@@ -272,22 +272,22 @@ def _choice(
 ) -> str:
     """Which configurations were compared, if an architecture has several."""
     said = [
-        f"of {len(contenders)} {ARCHITECTURES[name].word} configurations the one with {chosen[name].label}"
+        f"{ARCHITECTURES[name].word} with {chosen[name].label} (of {len(contenders)} configurations)"
         for name, contenders in found.items()
         if len(contenders) > 1
     ]
-    trials = " The numbers of trials differ." if len(set(num_tried.values())) > 1 else ""
-    return f" Compared, as the best on the validation set: {'; '.join(said)}.{trials}" if said else ""
+    trials = " The architectures had different numbers of trials." if len(set(num_tried.values())) > 1 else ""
+    return f" Selected on the validation set: {'; '.join(said)}.{trials}" if said else ""
 
 
 def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]]) -> tuple[str | None, str]:
     """The verdict on one configuration per architecture, from the value of each of its runs."""
     values = {name: [value for _, value in found] for name, found in results.items()}
     if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
-        return None, f"No verdict: no finite {metric.title} from {', '.join(diverged)}."
+        return None, f"No verdict: {metric.title} is not finite in {', '.join(diverged)}."
     for found in results.values():
         if len({run.seed for run, _ in found}) < len(found):
-            return None, f"No verdict: of the {len(found)} {_name(found[0][0])} runs some have the same seed."
+            return None, f"No verdict: some of the {len(found)} {_name(found[0][0])} runs have the same seed."
     means = {name: fmean(found) for name, found in values.items()}
     ranking = sorted(means, key=lambda name: means[name], reverse=metric.higher_is_better)
     if min(map(len, values.values())) == 1:
@@ -297,7 +297,7 @@ def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]
             for name in ranking
         ]
         note = "" if several else ", one seed each"
-        return None, f"{' vs '.join(shown)}{note}: not distinguishable without more seeds."
+        return None, f"{' vs '.join(shown)}{note}: a verdict needs more seeds."
     shown = [f"{ARCHITECTURES[name].word} {metric.show(means[name])} ({_seeds(values[name])})" for name in ranking]
     best, *others = ranking
     sign = 1 if metric.higher_is_better else -1
@@ -313,7 +313,7 @@ def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]
     said = f"{' vs '.join(shown)}; {ARCHITECTURES[best].word} is {', '.join(lead)}"
     if wins:
         return best, f"{said}: {ARCHITECTURES[best].word} is better."
-    return None, f"{said}: no winner is distinguishable."
+    return None, f"{said}: no significant winner."
 
 
 def _configuration(run: RecordedRun) -> object:
@@ -340,7 +340,7 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
     labels = [", ".join(f"{x}={run.settings[key]}" for x, key in differing if key in run.settings) for run in runs]
     if len(set(labels)) == len(runs):
         return labels
-    info = [f"{run.experiment}, {run.params:,} parameters, {counted(run.steps, 'update')}" for run in runs]
+    info = [f"{run.experiment}, {run.params:,} parameters, {counted(run.steps, 'step')}" for run in runs]
     return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, info, strict=True)]
 
 
@@ -373,19 +373,19 @@ def _seeds(values: Sequence[float]) -> str:
 
 
 _AUDITED = {
-    "data_sha256": "The data differ: scores are not of the same examples.",
-    "tokenizer_sha256": "The tokenizers differ: scores per token, and numbers of tokens, cannot be compared.",
-    "too_long": "The examples that were too long differ, in number or in what became of them.",
-    "tokens_per_step": "The tokens per update differ.",
-    "steps": "The numbers of updates differ.",
+    "data_sha256": "The data differ: scores are for different examples.",
+    "tokenizer_sha256": "The tokenizers differ: scores per token and token counts cannot be compared.",
+    "too_long": "The number of too long examples, or their handling, differs.",
+    "tokens_per_step": "The tokens per step differ.",
+    "steps": "The numbers of steps differ.",
     "params": "The numbers of parameters differ.",
     "train_flops": "The training compute differs.",
-    "train_flops_of": "Some runs count the operations of the optimizer and some do not: they cannot be compared.",
+    "train_flops_of": "Only some runs count the FLOPs of the optimizer: FLOPs cannot be compared.",
     "precision": "The precision differs.",
     "hardware": "The hardware differs: times and speeds cannot be compared.",
     "git_commit": "The code differs.",
     "versions": "The versions of libraries differ.",
-    "tested_weights": "Some runs tested their last weights and some their best ones.",
+    "tested_weights": "Some runs tested their last weights, others their best weights.",
 }
 _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
 _TOLERANT = ("tokens_per_step", "params", "train_flops")
@@ -452,12 +452,12 @@ def _audit_choice(group: Group) -> list[Difference]:
     }
     if len(set(pools.values())) > 1:
         said = ", ".join(
-            f"{_name(run)} takes {_POOLS.get(pools[run.directory], pools[run.directory])}"
+            f"{_name(run)} uses {_POOLS.get(pools[run.directory], pools[run.directory])}"
             for run in known
             if run.directory in pools
         )
-        found.append(Difference(group.task, "pooling", pools, f"What stands for the whole text differs: {said}."))
+        found.append(Difference(group.task, "pooling", pools, f"The pooling differs: {said}."))
     trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
     if len(set(trials.values())) > 1:
-        found.append(Difference(group.task, "trials", trials, "The numbers of configurations that were tried differ."))
+        found.append(Difference(group.task, "trials", trials, "The numbers of tried configurations differ."))
     return found
