@@ -1,4 +1,4 @@
-"""Commands one after the other in one process: only the imports are shared. What happens in each is told."""
+"""Commands one after the other in one process: only the imports are shared. What happens in each is recorded."""
 
 import json
 import os
@@ -17,10 +17,10 @@ happened, hooked = [], []
 
 def telling(cls, name):
     original = getattr(cls, name)
-    def told(*arguments, **options):
+    def recorded(*arguments, **options):
         happened.append(name)
         return original(*arguments, **options)
-    setattr(cls, name, told)
+    setattr(cls, name, recorded)
 
 def hook():
     import lightning as L
@@ -67,7 +67,7 @@ def answers_to(
     Args:
         commands: the arguments of each.
         cwd: the folder.
-        before_torch: of others that come first, while torch is not imported; whether they import it is told (torch).
+        before_torch: of others that come first, while torch is not imported; whether they import it is in ``torch``.
     """
     hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {name: value for name, value in os.environ.items() if name not in hidden}

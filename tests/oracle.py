@@ -207,7 +207,7 @@ def save(model: nn.Module, folder: Path) -> None:
 
 
 def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dict[str, Tensor]:
-    """The same inputs, with frames of sounds, all of one length, for sources; if the network hears."""
+    """The same inputs, with frames of sounds, all of one length, for sources; if the network has_audio."""
     if not isinstance(getattr(network, "source_embedding", None), FrameEmbedding):
         return given
     generator, count = (
@@ -456,9 +456,9 @@ def decoded_alike(
     if is_full:
         options |= {"decoder_start_token_id": int(prompt[0, 0]), "forced_eos_token_id": None}
         options |= {"forced_bos_token_id": None}
-        if hears := given["source"].is_floating_point():
+        if has_audio := given["source"].is_floating_point():
             options["pad_token_id"] = end  # which fills up in place of the end
-        their = model.generate(**as_source(given), **options)[:, 0 if hears else 1 :]
+        their = model.generate(**as_source(given), **options)[:, 0 if has_audio else 1 :]
     else:
         their = model.generate(prompt, attention_mask=given["mask"].long(), **options)[:, prompt.shape[1] :]
     if num_beams == 1:

@@ -143,7 +143,7 @@ def test_a_broken_part_is_named_with_each_fault(parts: dict[str, Any], faults: s
 
 def test_what_a_part_does_not_support_is_not_checked() -> None:
     check_part(attention=LinformerAttention)
-    with pytest.raises(ValueError, match="a decoder would see the future"):
+    with pytest.raises(ValueError, match="a decoder would attend to future tokens"):
         check_part(attention=LinformerAttention, causal=True)
 
 

@@ -182,7 +182,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Audio]
                 raise ValueError(f"{path}: no such file{knows}")
             sound = reader.read(Path(path))
             if sound.is_silent:
-                raise ValueError(f"{path}: silence; expected a sound")
+                raise ValueError(f"{path}: the audio is silent")
             found.append(replace(sound, speaker=speaker))
     reader.report_changes(input_name(source))
     if have_speakers and (unnamed := sum(not sound.speaker for sound in found)):
@@ -209,8 +209,8 @@ def check_seconds(task: Task, heard: Sequence[Audio], source: str) -> None:
     too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + frames.hop]
     if too_long:
         raise ConfigError(
-            f"{input_name(source)}, line {too_long[0]}: {heard[too_long[0] - 1].seconds:.1f} s of sound; the network "
-            f"hears at most {longest:.1f} s"
+            f"{input_name(source)}, line {too_long[0]}: {heard[too_long[0] - 1].seconds:.1f} s of audio; the network "
+            f"supports at most {longest:.1f} s"
         )
 
 

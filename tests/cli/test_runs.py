@@ -619,9 +619,9 @@ class TestHear:
     @pytest.mark.parametrize(
         ("line", "reason"),
         [
-            ("silent.wav\ta", "silent.wav: silence; expected a sound"),
+            ("silent.wav\ta", "silent.wav: the audio is silent"),
             ("short.wav\ta", "0.0004 s of audio; expected more than half a window (audio_embedding.window=0.025)"),
-            ("long.wav\ta", "5.0 s of sound; the network hears at most 2.6 s"),
+            ("long.wav\ta", "5.0 s of audio; the network supports at most 2.6 s"),
             ("no.wav\ta", "no.wav: not a readable audio file"),
             ("none.wav", "none.wav: no such file"),
             (" ", "an empty line; expected the path of a sound"),

@@ -232,7 +232,7 @@ class TestExport:
     def test_what_no_family_is_says_why(self, tmp_path: Path) -> None:
         path = checkpoint_of(tmp_path, "model=encoder_only", "task=classification")
         with pytest.raises(
-            ConfigError, match=r"no published family is this network.*residual=PreNorm \(there PostNorm\)"
+            ConfigError, match=r"no published family matches this network.*residual=PreNorm \(there PostNorm\)"
         ):
             save_pretrained(path, tmp_path / "out")
         assert not (tmp_path / "out").exists()

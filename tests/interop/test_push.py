@@ -74,7 +74,7 @@ def test_each_file_arrives(hub: type[Hub], tmp_path: Path) -> None:
 def test_a_refusal_loses_nothing(hub: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setenv("HF_TOKEN", "hf_" + "b" * 20)
-    with pytest.raises(RunError, match=r"--push me/mine: .*401.*is kept, and the same command goes on"):
+    with pytest.raises(RunError, match=r"--push me/mine: .*401.*is kept; run the same command again"):
         push_folder(tmp_path, "me/mine")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(RunError, match=r"--push me/mine: .*is kept"):

@@ -113,13 +113,13 @@ def test_a_task_that_the_family_has_no_head_for(bert: Path) -> None:
 
 def test_no_weights(folder: Path) -> None:
     (folder / FILE).unlink()
-    assert f"there is no {FILE}" in answer(folder)
+    assert f"{FILE} not found" in answer(folder)
 
 
 def test_a_pickle_is_named_and_never_read(folder: Path) -> None:
     (folder / FILE).unlink()
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04cposix\nsystem\n")
-    assert "pytorch_model.bin is a pickle, which is never read" in answer(folder)
+    assert "pytorch_model.bin is a pickle, which Triptych never reads" in answer(folder)
 
 
 def test_a_damaged_file(folder: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_network_that_no_family_is(
     network, config = own(settings)
     with pytest.raises(ConfigError) as caught:
         write_network(tmp_path, network, config, "language_modeling")
-    start = "no published family is this network (model=decoder_only): the nearest, "
+    start = "no published family matches this network (model=decoder_only): the nearest, "
     assert str(caught.value) == f"{start}{nearest}, differs in {'; '.join(obstacles)}"
     assert not list(tmp_path.iterdir())
 

@@ -394,7 +394,7 @@ def test_what_is_no_whisper(overrides: list[str], words: str, tmp_path: Path) ->
     path = checkpoint_of(tmp_path, *overrides)
     with pytest.raises(ConfigError) as caught:
         save_pretrained(path, tmp_path / "out")
-    assert str(caught.value).startswith("no published family is this network (model=full): the nearest, whisper, ")
+    assert str(caught.value).startswith("no published family matches this network (model=full): the nearest, whisper, ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -418,7 +418,7 @@ def test_as_commands(tmp_path: Path) -> None:
         text.replace("\n", "\\n") for text in load_pretrained(tmp_path / "theirs").predict(sounds(0.4))
     ]
     refused = run("predict", "checkpoint=whisper.ckpt", "input=long.txt", cwd=tmp_path)
-    assert "long.txt, line 1: 1.2 s of sound; the network hears at most 1.0 s" in refused.stderr
+    assert "long.txt, line 1: 1.2 s of audio; the network supports at most 1.0 s" in refused.stderr
     rows = ["file\ttarget", *(f"short.wav\tthe {i}" for i in range(12))]
     (tmp_path / "said.tsv").write_text("\n".join(rows))
     trained = run(

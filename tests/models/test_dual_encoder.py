@@ -124,20 +124,24 @@ class TestScale:
 
 def test_what_cannot_be() -> None:
     for options, said in (
-        ({"causal": True}, "model.encoder.causal=true: an encoder sees both sides"),
-        ({"pool": "none"}, r"model\.head\.pooling=none: a tower ends in one vector; expected first, mean or last"),
-        ({"source_outputs": 9}, r"model\.source_head\.num_outputs=9 beside model\.head\.num_outputs=7: both towers"),
+        ({"causal": True}, "model.encoder.causal=true: an encoder is bidirectional"),
+        ({"pool": "none"}, r"model\.head\.pooling=none: each tower outputs one vector; expected first, mean or last"),
+        ({"source_outputs": 9}, r"model\.source_head\.num_outputs=9 and model\.head\.num_outputs=7: both towers"),
         ({"initial_scale": 0.0}, r"model\.initial_scale=0.0: expected more than 0, at most 100"),
         ({"initial_scale": 101.0}, r"model\.initial_scale=101"),
-        ({"has_source": False}, r"model\.source_embedding=null: two towers read texts and what goes with them"),
+        (
+            {"has_source": False},
+            r"model\.source_embedding=null: a dual encoder needs pairs of a text and an input",
+        ),
         ({"max_length": 9}, r"max_length=9: \[cls\] and the patches of an image are 5 positions; set model.source_enc"),
-        ({"cross_attention": True}, r"model\.encoder\.cross_attention=true: there is no memory to look at"),
-        ({"source_width": 12}, "d_model=12 beside d_model=8: embedding, stacks and head share one width"),
+        (
+            {"cross_attention": True},
+            r"model\.encoder\.cross_attention=true: this model has no encoder output to attend to",
+        ),
+        ({"source_width": 12}, "d_model=12 and d_model=8: embedding, stacks and head must have one width"),
     ):
         with pytest.raises(ValueError, match=said):
             dual_encoder("encoder_only", **options)
-    with pytest.raises(
-        ValueError, match=r"model\.decoder\.causal=false: a decoder must not see the future; DualEncoder"
-    ):
+    with pytest.raises(ValueError, match=r"model\.decoder\.causal=false: a decoder must be causal; DualEncoder"):
         dual_encoder("decoder_only", causal=False)
     dual_encoder("decoder_only", source_causal=False)  # CLIP's

@@ -22,7 +22,7 @@ every_position = pytest.mark.parametrize("position", POSITIONS)
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
-def sees(random_model: Callable[..., Any], architecture: str, position: str = "rotary", **options: Any) -> Any:
+def image_network(random_model: Callable[..., Any], architecture: str, position: str = "rotary", **options: Any) -> Any:
     """A network that reads texts, made to read images of 2 by 2 patches too."""
     model = random_model(architecture, position=position, d_model=WIDTH, vocab_size=VOCAB, **options)
     torch.manual_seed(1)
@@ -51,7 +51,8 @@ def inputs() -> tuple[Tensor, Tensor]:
 @every_position
 @every_architecture
 def test_a_text_sees_its_image_alone(random_model: Callable[..., Any], architecture: str, position: str) -> None:
-    network = sees(random_model, architecture, position, **({"max_length": LENGTH} if architecture == "full" else {}))
+    options = {"max_length": LENGTH} if architecture == "full" else {}
+    network = image_network(random_model, architecture, position, **options)
     images, tokens = inputs()
     tokens = tokens[:, :LENGTH]
     together = answer(network, tokens, images)
@@ -67,7 +68,7 @@ def test_a_text_sees_its_image_alone(random_model: Callable[..., Any], architect
 @every_architecture
 def test_who_sees_whom(random_model: Callable[..., Any], architecture: str) -> None:
     """Patches see each other, but not in a causal stack; and never the text, whose tokens see what came before."""
-    network = sees(random_model, architecture)
+    network = image_network(random_model, architecture)
     images, tokens = inputs()
     states = dict[str, Tensor]()
     stack = network.encoder if architecture == "full" else network.decoder
@@ -102,7 +103,8 @@ def test_who_sees_whom(random_model: Callable[..., Any], architecture: str) -> N
 def test_decoding_with_a_cache_is_reading_it_all(
     random_model: Callable[..., Any], architecture: str, position: str
 ) -> None:
-    network = sees(random_model, architecture, position, **({"max_length": LENGTH} if architecture == "full" else {}))
+    options = {"max_length": LENGTH} if architecture == "full" else {}
+    network = image_network(random_model, architecture, position, **options)
     images, tokens = inputs()
     tokens = tokens[:, :LENGTH]
     expected = answer(network, tokens, images)
@@ -135,4 +137,4 @@ def test_each_image_is_made_alike() -> None:
 
 def test_an_encoder_has_as_many_positions(random_model: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"max_length=7: \[cls\] and the patches of an image are 5 positions; set mod"):
-        sees(random_model, "full", "sinusoidal", max_length=7)
+        image_network(random_model, "full", "sinusoidal", max_length=7)

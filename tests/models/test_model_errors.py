@@ -44,7 +44,7 @@ class TestWrongStack:
 
     def test_tables_of_two_widths(self) -> None:
         stacks = {"encoder": stack(causal=False), "decoder": stack(causal=True, cross_attention=True)}
-        with pytest.raises(ValueError, match=r"model\.source_embedding\.d_model=8 beside d_model=16"):
+        with pytest.raises(ValueError, match=r"model\.source_embedding\.d_model=8 and d_model=16"):
             EncoderDecoder(**parts(), **stacks, source_embedding=Embedding(vocab_size=11, d_model=8))
 
     @pytest.mark.parametrize("model", [EncoderOnly, DecoderOnly])

@@ -146,8 +146,12 @@ def test_beam_search_finds_the_likeliest(random_model: Callable[..., Any]) -> No
 def test_a_causal_stack_is_refused(build: Callable[..., Any]) -> None:
     causal, other = build("decoder_only"), build("prefix_lm")
     for network, decoder, message in (
-        (type(other), causal.decoder, "model.decoder.causal=true: a prefix is seen from both sides; DecoderOnly"),
-        (type(causal), other.decoder, "model.decoder.causal=false: a decoder must not see the future; PrefixLM"),
+        (
+            type(other),
+            causal.decoder,
+            "model.decoder.causal=true: attention within the prefix is bidirectional; DecoderOnly",
+        ),
+        (type(causal), other.decoder, "model.decoder.causal=false: a decoder must be causal; PrefixLM"),
     ):
         with pytest.raises(ValueError, match=message):
             network(embedding=other.embedding, decoder=decoder, head=other.head)

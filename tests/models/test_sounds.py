@@ -27,7 +27,7 @@ def frames(*lengths: int) -> tuple[Tensor, Tensor]:
     return content, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def hears(random_model: Callable[..., Any], architecture: str, position: str = "rotary", **options: Any) -> Any:
+def audio_network(random_model: Callable[..., Any], architecture: str, position: str = "rotary", **options: Any) -> Any:
     """A network that reads texts, made to read frames too; of an encoder, frames alone."""
     model = random_model(architecture, position=position, d_model=WIDTH, vocab_size=VOCAB, **options)
     torch.manual_seed(1)
@@ -58,7 +58,7 @@ def answer(network: Any, tokens: Tensor, source: Tensor, mask: Tensor | None) ->
 def test_the_text_of_a_sound_is_what_it_is_by_itself(
     random_model: Callable[..., Any], architecture: str, position: str
 ) -> None:
-    network = hears(random_model, architecture, position)
+    network = audio_network(random_model, architecture, position)
     (content, mask), tokens = frames(*LENGTHS), torch.randint(VOCAB, (3, 5))
     together = answer(network, tokens, content, mask)
     assert together.shape == (3, 5, VOCAB)
@@ -77,7 +77,7 @@ def test_the_text_of_a_sound_is_what_it_is_by_itself(
 )
 def test_a_sound_by_itself(random_model: Callable[..., Any], architecture: str, position: str, pool: str) -> None:
     """Without a text: classes, or an answer at each position."""
-    network = hears(random_model, architecture, position)
+    network = audio_network(random_model, architecture, position)
     if architecture == "decoder_only":
         network = DecoderOnly(embedding=network.source_embedding, decoder=network.decoder, head=network.head)
     network.head.pooling = pool
@@ -93,7 +93,7 @@ def test_a_sound_by_itself(random_model: Callable[..., Any], architecture: str, 
 def test_decoding_with_a_cache_is_reading_it_all(
     random_model: Callable[..., Any], architecture: str, position: str
 ) -> None:
-    network = hears(random_model, architecture, position).eval()
+    network = audio_network(random_model, architecture, position).eval()
     (content, mask), tokens = frames(*LENGTHS), torch.randint(VOCAB, (3, 6))
     expected = answer(network, tokens, content, mask)
     if architecture == "full":
@@ -111,7 +111,7 @@ def test_decoding_with_a_cache_is_reading_it_all(
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_sounds_join_others_that_are_decoded(random_model: Callable[..., Any], architecture: str) -> None:
-    network = hears(random_model, architecture).eval()
+    network = audio_network(random_model, architecture).eval()
     (content, mask), tokens = frames(*LENGTHS), torch.randint(VOCAB, (3, 6))
     expected = answer(network, tokens, content, mask)
 
@@ -134,7 +134,7 @@ def test_sounds_join_others_that_are_decoded(random_model: Callable[..., Any], a
 def test_mistakes(random_model: Callable[..., Any]) -> None:
     decoder = random_model("decoder_only", d_model=WIDTH)
     narrow = FrameEmbedding(rate=8000, num_mels=MELS, d_model=8).double()
-    with pytest.raises(ValueError, match=r"model.source_embedding.d_model=8 beside d_model=16: both share one width"):
+    with pytest.raises(ValueError, match=r"model.source_embedding.d_model=8 and d_model=16: both must be equal"):
         DecoderOnly(embedding=decoder.embedding, source_embedding=narrow, decoder=decoder.decoder, head=decoder.head)
     frames_alone = FrameEmbedding(rate=8000, num_mels=MELS, d_model=WIDTH).double()
     with pytest.raises(ValueError, match=r"model.tie_word_embeddings=true: frames have no table of tokens"):

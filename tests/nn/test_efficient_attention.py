@@ -141,11 +141,11 @@ class TestDecoder:
         assert [*stack.layers[0].cross_attention._modules] == [*MultiHeadAttention(make_sizes())._modules]
 
 
-def softmax_of_pairs(q: Tensor, k: Tensor, v: Tensor, sees: Tensor, scale: float) -> Tensor:
-    """Pair by pair; sees: batch heads queries keys."""
+def softmax_of_pairs(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float) -> Tensor:
+    """Pair by pair; visible: batch heads queries keys."""
     y = torch.zeros_like(q[..., :1]).expand(*q.shape[:3], v.shape[-1]).clone()
     for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
-        js = [j for j in range(k.shape[2]) if sees[b, h, i, j]]
+        js = [j for j in range(k.shape[2]) if visible[b, h, i, j]]
         weights = [math.exp(scale * float(q[b, h, i] @ k[b, h, j])) for j in js]
         y[b, h, i] = sum(w * v[b, h, j] for w, j in zip(weights, js, strict=True)) / sum(weights)
     return y
@@ -225,7 +225,7 @@ class TestReformer:
         q, v = (torch.randn(1, 2, length, 4, generator=generator, dtype=torch.float64) for _ in range(2))
         k = torch.nn.functional.normalize(q, dim=-1)
         buckets = torch.randint(num_buckets, (rounds, 1, 2, length), generator=generator)
-        sees = torch.zeros(1, 2, length, length, dtype=torch.bool)
+        visible = torch.zeros(1, 2, length, length, dtype=torch.bool)
         for r in range(rounds):
             for h in range(2):
                 for bucket in range(num_buckets):
@@ -233,11 +233,11 @@ class TestReformer:
                     for a, i in enumerate(members):
                         first = max(0, a - bucket_window + 1)
                         for j in members[first : a + 1 if causal else a + bucket_window]:
-                            sees[0, h, i, j] = j != i
-        alone = ~sees.any(-1)
-        sees |= alone[..., None] & torch.eye(length, dtype=torch.bool)
+                            visible[0, h, i, j] = j != i
+        alone = ~visible.any(-1)
+        visible |= alone[..., None] & torch.eye(length, dtype=torch.bool)
         found = attend_in_buckets(q, k, v, buckets, bucket_window=bucket_window, causal=causal)
-        torch.testing.assert_close(found, softmax_of_pairs(q, k, v, sees, 1.0))
+        torch.testing.assert_close(found, softmax_of_pairs(q, k, v, visible, 1.0))
         if causal:
             newest = attend_in_buckets(q[:, :, -1:], k, v, buckets, bucket_window=bucket_window, causal=True)
             torch.testing.assert_close(newest, found[:, :, -1:])
@@ -282,9 +282,9 @@ class TestLongformer:
         is_global = real & (real.cumsum(1) <= torch.tensor(num_global_tokens).clamp(max=maximum)[:, None])
         p, j = torch.arange(length)[:, None], torch.arange(length)
         past = (j <= p) if causal else torch.ones(length, length, dtype=torch.bool)
-        sees = (((p - j).abs() < window) | is_global[:, None]) & past & real[:, None]
+        visible = (((p - j).abs() < window) | is_global[:, None]) & past & real[:, None]
         rows = real[:, None, :, None]
-        expected = (q @ k.mT / 3**0.5).masked_fill(~sees[:, None], float("-inf")).softmax(-1) @ v
+        expected = (q @ k.mT / 3**0.5).masked_fill(~visible[:, None], float("-inf")).softmax(-1) @ v
         of_all = (global_q @ global_k.mT / 3**0.5).masked_fill(~(past & real[:, None])[:, None], float("-inf"))
         expected = (of_all.softmax(-1) @ global_v).where(is_global[:, None, :, None], expected)
         found = attend_around_global_tokens(
@@ -311,7 +311,7 @@ class TestLinformer:
             torch.testing.assert_close(found[row], part.o(torch.cat(heads, -1)))
 
     def test_refused_in_a_decoder(self) -> None:
-        with pytest.raises(ValueError, match="a decoder would see the future"):
+        with pytest.raises(ValueError, match="a decoder would attend to future tokens"):
             LinformerAttention(make_sizes(causal=True))
         LinformerAttention(make_sizes(causal=True), cross=True)
 
@@ -324,11 +324,11 @@ class TestLinformer:
 @pytest.mark.parametrize("name", PARTS)
 def test_refused(name: str) -> None:
     """What needs all pairs."""
-    with pytest.raises(ValueError, match="block/position=relative_bias adds to the score of each pair of positions"):
+    with pytest.raises(ValueError, match="block/position=relative_bias adds a bias to the score of each pair"):
         make_stack(name, causal=False, position=RelativeBias)
     stack = make_stack(name, causal=False, position=Position)
     embedding, head = Embedding(vocab_size=9, d_model=16), Head(d_model=16, num_outputs=9)
-    with pytest.raises(ValueError, match=r"takes no mask of pairs, .*, or block/attention=multi_head$"):
+    with pytest.raises(ValueError, match=r"has no mask over pairs of positions, .*, or block/attention=multi_head$"):
         PrefixLM(embedding=embedding, decoder=stack, head=head)
 
 

@@ -110,9 +110,9 @@ class TestPatches:
         [
             (
                 {"mean": [0.5]},
-                r"image_embedding\.mean=\[0\.5\] beside image_embedding\.std=None: expected both, or null for both",
+                r"image_embedding\.mean=\[0\.5\] and image_embedding\.std=None: expected numbers or null for both",
             ),
-            ({"std": [0.5]}, r"image_embedding\.mean=None beside image_embedding\.std=\[0\.5\]"),
+            ({"std": [0.5]}, r"image_embedding\.mean=None and image_embedding\.std=\[0\.5\]"),
             (
                 {"mean": [0.5], "std": [0.0]},
                 r"image_embedding\.std=\[0\.0\]: expected a number above 0 for each of 1 channels",

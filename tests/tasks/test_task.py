@@ -338,8 +338,8 @@ class TestGrid:
         assert grid - refused == set(CELLS)
 
     def test_refusals_say_why_and_what_else(self) -> None:
-        assert "cannot write one token after the other" in Translation.unsupported["encoder_only"]
-        assert "sees the token that it should predict" in LanguageModeling.unsupported["encoder_only"]
+        assert "cannot generate it token by token" in Translation.unsupported["encoder_only"]
+        assert "attends to the token that it should predict" in LanguageModeling.unsupported["encoder_only"]
         for task in (Translation, LanguageModeling):
             assert "decoder_only" in task.unsupported["encoder_only"]
             assert "model=full" in task.unsupported["encoder_only"]

@@ -153,7 +153,7 @@ class TestMistakes:
         task, sound = make_task(build, "full"), DIGITS.splits().train[0].audio
         for example, message in (
             (Example("a", target="1", audio=Audio.of(np.zeros(4000), 8000)), "'a': silence"),
-            (Example("a", target="1"), "'a': there is no sound"),
+            (Example("a", target="1"), "'a': no audio"),
             (Example("a", audio=sound), "'a': there is no target"),
             (Example("a", target="1", audio=Audio.of([0.0, 0.5], 8000)), "'a': 2 samples; expected more than 100"),
         ):

@@ -14,7 +14,7 @@ from triptych.data.example import ANSWERING
 from triptych.models.generation import Sampling
 from triptych.tasks import Chat
 
-ANEW = "/new"
+NEW_CONVERSATION = "/new"
 """The input that starts a new conversation."""
 
 
@@ -42,16 +42,16 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
     if asks:
         with suppress(ImportError):
             import readline  # noqa: F401 - adds history and editing keys to input()
-        print(f"{task.architecture} model of {checkpoint}; {ANEW} starts a new conversation, Ctrl-D exits")
+        print(f"{task.architecture} model of {checkpoint}; {NEW_CONVERSATION} starts a new conversation, Ctrl-D exits")
     while True:
         try:
             line = input("> " if asks else "")
         except EOFError:
             return print() if asks else None
         number += 1
-        if line.strip() == ANEW:
+        if line.strip() == NEW_CONVERSATION:
             said, is_told = list(opening), False
-        if not line.strip() or line.strip() == ANEW:
+        if not line.strip() or line.strip() == NEW_CONVERSATION:
             continue
         asked = [*said, Message("user", line)]
         try:

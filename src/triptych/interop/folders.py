@@ -27,7 +27,7 @@ from triptych.tasks import GenerativeTask, Predictor, Task
 from triptych.tasks.forward import reads_token_types
 from triptych.training import TrainingModule, checkpoint_metadata, write_checkpoint
 
-MISTAKEN = 2
+LEGACY_EOS = 2
 """An eos_token_id that ``CLIPModel`` treats as an error of its first files: it then uses the largest token instead. If
 the texts of a network end with this token, as with Triptych's own tokenizers, an export gives the token another id."""
 
@@ -102,9 +102,10 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     if task.corpus.is_stream:  # a continued part of a long text may begin anywhere
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
     network = task.network
-    if task.is_dual_encoder and tokenizer.special.eos == MISTAKEN:
+    if task.is_dual_encoder and tokenizer.special.eos == LEGACY_EOS:
         last = tokenizer.last_of_model
-        tokenizer, network = tokenizer.with_swapped_ids(MISTAKEN, last), with_rows_exchanged(network, MISTAKEN, last)
+        tokenizer = tokenizer.with_swapped_ids(LEGACY_EOS, last)
+        network = with_rows_exchanged(network, LEGACY_EOS, last)
     special = tokenizer.special
     reads_text = task.has_tokens
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
@@ -114,12 +115,12 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     labels = labels if task.name in CLASSIFYING else ()
     family = write_network(path, network, config, task.name, labels=labels, special=ids, families=families)
     if reads_text:
-        goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
+        continues_text = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         ends_with_sep = task.name in ("translation", "text_to_text")
-        begin, end = special.begin, special.end if not goes_on else (special.sep,) if ends_with_sep else ()
+        begin, end = special.begin, special.end if not continues_text else (special.sep,) if ends_with_sep else ()
         if task.audio is not None:  # the decoder generates its texts
             begin, end = (special.start, *special.target_begin), (special.eos,)
-        side: Literal["left", "right"] = "left" if goes_on else "right"
+        side: Literal["left", "right"] = "left" if continues_text else "right"
         write_tokenizer(
             tokenizer,
             path,
@@ -165,8 +166,10 @@ def _read(
     architecture = read.network.architecture
     if issubclass(target_of(config, "task"), GenerativeTask) and architecture != "encoder_only":
         is_full = architecture == "full"
-        room, hears = config.shape.max_length, read.task == "transcription"
-        special = read_generation(path, config.task, tokenizer.special, room=room, is_full=is_full, hears=hears)
+        room, is_whisper = config.shape.max_length, read.task == "transcription"
+        special = read_generation(
+            path, config.task, tokenizer.special, room=room, is_full=is_full, is_whisper=is_whisper
+        )
         if special != tokenizer.special:
             tokenizer = Tokenizer.from_json(tokenizer.to_json(), special)
     info = CorpusInfo(tag_labels=read.labels) if read.task == "tagging" else CorpusInfo(labels=read.labels)

@@ -69,7 +69,7 @@ IDLE = {
 
 
 def read_generation(
-    folder: Path, task: DictConfig, special: SpecialTokens, *, room: int, is_full: bool, hears: bool
+    folder: Path, task: DictConfig, special: SpecialTokens, *, room: int, is_full: bool, is_whisper: bool
 ) -> SpecialTokens:
     """Copies the decoding settings of a folder to a generative task: generation_config.json, or config.json in older
     folders. Unsupported settings with an effect are listed.
@@ -80,7 +80,7 @@ def read_generation(
         special: special tokens of the folder's tokenizer.
         room: the network's maximum number of positions.
         is_full: whether there is an encoder; the decoder prompt is then one token, except for Whisper.
-        hears: whether it is Whisper, whose prompt is in the file.
+        is_whisper: whether it is Whisper, whose prompt is in the file.
 
     Returns:
         The special tokens, with this prompt.
@@ -102,18 +102,18 @@ def read_generation(
     rules["eos_token_id"] = ends if len(ends) > 1 else []
     idle = IDLE if values.get("do_sample") else IDLE | SAMPLING.keys()
     neutral = NEUTRAL | SAMPLING
-    prompt, taken = read_prompt(HFConfig(values, str(path))) if hears else ((), "")
+    prompt, taken = read_prompt(HFConfig(values, str(path))) if is_whisper else ((), "")
     if taken:
         log.warning(
             '%s: no language is named, and none is detected; taken is %s ("language": "..." is another)', path, taken
         )
-    idle = idle | PROMPTING if hears else idle
+    idle = idle | PROMPTING if is_whisper else idle
     names = {*values} - TAKEN - idle if path.name == FILE else {*values} & neutral.keys() - idle
     left_out = {name for name in names if values[name] != neutral.get(name)}
     longest, fewest = (_count(path, name, values.get(name, default)) for name, default in LENGTHS.items())
     if is_full:  # their limit includes the prompt, which is one token; Whisper's is not included
         if longest:
-            values = {"max_new_tokens": longest - (0 if hears else 1)} | values
+            values = {"max_new_tokens": longest - (0 if is_whisper else 1)} | values
         rules = {"min_new_tokens": max(fewest - 1 - len(prompt), 0)} | rules
     else:  # the prompt may have any length
         left_out |= {name for name, acts in (("max_length", 0 < longest < room), ("min_length", fewest > 0)) if acts}
@@ -127,7 +127,7 @@ def read_generation(
         log.warning("%s: left out, so texts may differ from those of transformers: %s", path, said)
     if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
         task.logits_processors = {"_target_": "triptych.models.generation.LogitsProcessors", **rules}
-    return replace(special, target_begin=prompt) if hears else special
+    return replace(special, target_begin=prompt) if is_whisper else special
 
 
 def _count(path: Path, name: str, value: object) -> int:

@@ -213,8 +213,8 @@ def find_family(
         else:
             fitting.append((len(differing), family, values, state, bool(other["tie_word_embeddings"])))
     if not fitting:
-        why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
-        raise ConfigError(f"no published family is this network (model={base_of(config)}): {why}")
+        why = min(others)[1] if others else f"none has a head for task={task} with these inputs"
+        raise ConfigError(f"no published family matches this network (model={base_of(config)}): {why}")
     return min(fitting, key=lambda candidate: candidate[0])[1:]
 
 

@@ -27,5 +27,7 @@ def push_folder(folder: Path, repository: str) -> str:
         raise RunError(f"--push {repository}: no token; set HF_TOKEN, or `hf auth login`; {folder} is kept") from None
     except (HTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise RunError(f"--push {repository}: {reason}; {folder} is kept, and the same command goes on") from None
+        raise RunError(
+            f"--push {repository}: {reason}; {folder} is kept; run the same command again to retry the upload"
+        ) from None
     return str(place)

@@ -39,11 +39,15 @@ class Tensors(Mapping[str, Tensor]):
             outside = [name for name in names if Path(name).name != name]
             if outside or not names:
                 said = outside[0] if outside else "no file"
-                raise ConfigError(f"{folder / INDEX}: weight_map names {said}; expected files of the folder")
+                raise ConfigError(f"{folder / INDEX}: weight_map names {said}; expected files in this folder")
         else:
             others = sorted(file.name for file in folder.glob("*.bin"))
-            pickle = f"; {others[0]} is a pickle, which is never read: save it anew as safetensors" if others else ""
-            raise ConfigError(f"{folder}: there is no {FILE}{pickle}")
+            pickle = (
+                f"; {others[0]} is a pickle, which Triptych never reads: save the weights as safetensors"
+                if others
+                else ""
+            )
+            raise ConfigError(f"{folder}: {FILE} not found{pickle}")
         found: dict[str, Any] = {}
         for name in names:
             try:
@@ -161,7 +165,7 @@ def from_hf(
         heads = [family.hf_name(name, task, config)[0] for name in ours if name.startswith("head.")]
         advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
         raise ConfigError(f"{config.place} needs tensors that are missing: {join_names(missing)}{advice}")
-    left_out = of_other_heads(family, config, tensors, used, originals)
+    left_out = tensors_of_other_heads(family, config, tensors, used, originals)
     state = dict(family.reordered(state, config, to_ours=True))
     for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
         if isinstance(ours[name], torch.nn.Parameter):
@@ -178,7 +182,7 @@ def own_tensors(family: Family, config: HFConfig, original: str) -> list[str]:
     return [] if is_tied else [name for name in family.own_if_untied if family.copies[name] == original]
 
 
-def of_other_heads(
+def tensors_of_other_heads(
     family: Family,
     config: HFConfig,
     tensors: Mapping[str, Tensor],

@@ -102,15 +102,15 @@ def run_jobs(
     Raises:
         SystemExit: a signal stopped the sweep.
     """
-    sweep, told = Jobs(jobs, n_jobs, redact), 0
+    sweep, num_forwarded = Jobs(jobs, n_jobs, redact), 0
     for job in sweep.waiting.values():
         job.announce(redact)
     with record_signals(*STOPS) as asked, Bar(sweep) as bar:
         while sweep.running or (sweep.waiting and not asked):
             while sweep.waiting and not asked and len(sweep.running) < n_jobs:
                 sweep.start_next(command, server)
-            for signum in asked[told:]:
-                told += 1
+            for signum in asked[num_forwarded:]:
+                num_forwarded += 1
                 for process in sweep.running.values() if signum != signal.SIGINT else ():
                     process.send_signal(signum)
             sweep.look(asked)

@@ -46,22 +46,24 @@ class DecoderOnly(GenerativeNetwork):
         source_embedding: Inputs | None = None,
     ) -> None:
         if decoder.has_cross_attention:
-            raise ValueError("model.decoder.cross_attention=true: no memory to look at; EncoderDecoder has one")
+            raise ValueError(
+                "model.decoder.cross_attention=true: a decoder-only model has no encoder output; use EncoderDecoder"
+            )
         super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_word_embeddings=tie_word_embeddings)
         if source_embedding is not None and source_embedding.d_model != embedding.d_model:
             raise ValueError(
-                f"model.source_embedding.d_model={source_embedding.d_model} beside d_model={embedding.d_model}: both "
-                "share one width"
+                f"model.source_embedding.d_model={source_embedding.d_model} and d_model={embedding.d_model}: both "
+                "must be equal"
             )
         if decoder.causal != self.is_causal:
-            reason = "a decoder must not see the future" if self.is_causal else "a prefix is seen from both sides"
-            other = "PrefixLM sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
+            reason = "a decoder must be causal" if self.is_causal else "attention within the prefix is bidirectional"
+            other = "PrefixLM has a bidirectional prefix" if self.is_causal else "DecoderOnly is causal"
             raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
         if not (self.is_causal or decoder.has_all_pairs):
             kind = type(decoder.layers[0].self_attention).__name__.removesuffix("Attention").lower()
             raise ValueError(
-                f"block/attention={kind} takes no mask of pairs, so a prefix cannot be seen from both sides; use "
-                "model=decoder_only or full, or block/attention=multi_head"
+                f"block/attention={kind} has no mask over pairs of positions, so attention within the prefix cannot "
+                "be bidirectional; use model=decoder_only or full, or block/attention=multi_head"
             )
         self.decoder, self.decode_steps, self.source_embedding = decoder, DecodeStepPool(), source_embedding
 

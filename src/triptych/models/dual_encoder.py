@@ -52,19 +52,21 @@ class DualEncoderBase(Network):
     ) -> None:
         if source_embedding is None:
             raise ValueError(
-                "model.source_embedding=null: two towers read texts and what goes with them; use data that have both"
+                "model.source_embedding=null: a dual encoder needs pairs of a text and an input; use data with both"
             )
         names = tuple(reversed(self.stack_names))
         for name, part in zip(names, (stack, source_stack), strict=True):
             if part.has_cross_attention:
-                raise ValueError(f"model.{name}.cross_attention=true: there is no memory to look at")
+                raise ValueError(f"model.{name}.cross_attention=true: this model has no encoder output to attend to")
         for name, pools in (("head", head), ("source_head", source_head)):
             if pools.pooling == "none":
-                raise ValueError(f"model.{name}.pooling=none: a tower ends in one vector; expected first, mean or last")
+                raise ValueError(
+                    f"model.{name}.pooling=none: each tower outputs one vector; expected first, mean or last"
+                )
         if (width := head.output.out_features) != (other := source_head.output.out_features):
             raise ValueError(
-                f"model.source_head.num_outputs={other} beside model.head.num_outputs={width}: both towers end in one "
-                "space"
+                f"model.source_head.num_outputs={other} and model.head.num_outputs={width}: both towers must "
+                "have the same number of outputs"
             )
         if not 0 < initial_scale <= LARGEST_SCALE:
             raise ValueError(f"model.initial_scale={initial_scale}: expected more than 0, at most {LARGEST_SCALE:g}")
@@ -245,7 +247,5 @@ class DualDecoder(DualEncoderBase):
             initial_scale=initial_scale,
         )
         if not decoder.causal:
-            raise ValueError(
-                "model.decoder.causal=false: a decoder must not see the future; DualEncoder see both sides"
-            )
+            raise ValueError("model.decoder.causal=false: a decoder must be causal; DualEncoder is bidirectional")
         self.decoder, self.source_decoder = decoder, source_decoder

@@ -49,17 +49,17 @@ class EncoderDecoder(GenerativeNetwork):
         )
         if source_embedding is not None and source_embedding.d_model != embedding.d_model:
             raise ValueError(
-                f"model.source_embedding.d_model={source_embedding.d_model} beside d_model={embedding.d_model}: both "
-                "tables share one width"
+                f"model.source_embedding.d_model={source_embedding.d_model} and d_model={embedding.d_model}: both "
+                "must be equal"
             )
         if encoder.causal:
-            raise ValueError("model.encoder.causal=true: an encoder sees both sides")
+            raise ValueError("model.encoder.causal=true: an encoder is bidirectional")
         if encoder.has_cross_attention:
-            raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
+            raise ValueError("model.encoder.cross_attention=true: this model has no encoder output to attend to")
         if not decoder.causal:
-            raise ValueError("model.decoder.causal=false: a decoder must not see the future")
+            raise ValueError("model.decoder.causal=false: a decoder must be causal")
         if not decoder.has_cross_attention:
-            raise ValueError("model.decoder.cross_attention=false: the decoder of the full model looks at the encoder")
+            raise ValueError("model.decoder.cross_attention=false: the decoder of a full model attends to the encoder")
         if isinstance(source_embedding, PatchEmbedding):
             source_embedding.check_max_positions(encoder.max_positions, "encoder")
         self.encoder, self.decoder, self.decode_steps = encoder, decoder, DecodeStepPool()

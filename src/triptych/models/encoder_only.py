@@ -31,10 +31,10 @@ class EncoderOnly(Network):
 
     def __init__(self, *, embedding: Inputs, encoder: Stack, head: Head, tie_word_embeddings: bool = False) -> None:
         if encoder.has_cross_attention:
-            raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
+            raise ValueError("model.encoder.cross_attention=true: this model has no encoder output to attend to")
         super().__init__(embedding=embedding, stacks=(encoder,), head=head, tie_word_embeddings=tie_word_embeddings)
         if encoder.causal:
-            raise ValueError("model.encoder.causal=true: an encoder sees both sides; DecoderOnly is the causal one")
+            raise ValueError("model.encoder.causal=true: an encoder is bidirectional; DecoderOnly is causal")
         self.encoder = encoder
 
     def forward(

@@ -76,7 +76,7 @@ def attend(
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
         return attend_eager(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
     blind = None
-    if mask is not None and not attention_mask.sees and q.device.type != "cpu":
+    if mask is not None and not attention_mask.has_visible_key and q.device.type != "cpu":
         # GPU kernels were reported to give NaN gradients for rows without visible keys: such a row attends to all
         # keys, and its result is dropped.
         blind = ~mask.any(-1, keepdim=True)

@@ -104,12 +104,12 @@ class PatchEmbedding(nn.Module):
             )
         if (mean is None) != (std is None):
             raise ValueError(
-                f"image_embedding.mean={mean} beside image_embedding.std={std}: expected both, or null for both"
+                f"image_embedding.mean={mean} and image_embedding.std={std}: expected numbers or null for both"
             )
         if mean is not None and std is not None:
             if normalized:
                 raise ValueError(
-                    f"image_embedding.mean={list(mean)}: expected image_embedding.normalized=false beside it"
+                    f"image_embedding.mean={list(mean)}: expected image_embedding.normalized=false with it"
                 )
             for name, numbers in (("mean", mean), ("std", std)):
                 if len(numbers) != num_channels or (name == "std" and min(numbers) <= 0):

@@ -50,8 +50,8 @@ class LinformerAttention(SubquadraticAttention):
             return
         if sizes.causal:
             raise ValueError(
-                "block/attention=linformer: each of its keys is made of all positions, so a decoder would see the "
-                "future; use performer, reformer or longformer, or for the encoder of "
+                "block/attention=linformer: each of its keys mixes all positions, so a decoder would attend to "
+                "future tokens; use performer, reformer or longformer, or for the encoder of "
                 "model=full alone block/attention@model.encoder.attention=linformer"
             )
         self.max_positions = sizes.max_length

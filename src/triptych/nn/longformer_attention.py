@@ -170,12 +170,12 @@ def attend_around_global_tokens(
     if queries == keys and local.is_worthwhile:
         y = attend_in_blocks(q, k, v, local, index, exists, is_global, dropout)
     else:
-        sees = window_mask(queries, keys, window, q.device, causal=causal) | is_global[:, None, None]
+        visible = window_mask(queries, keys, window, q.device, causal=causal) | is_global[:, None, None]
         if causal:
-            sees = sees & causal_mask(queries, keys, q.device)
+            visible = visible & causal_mask(queries, keys, q.device)
         if key_mask is not None:
-            sees = sees & key_mask[:, None, None]
-        y = attend(q, k, v, AttentionMask(mask=sees), dropout=dropout)
+            visible = visible & key_mask[:, None, None]
+        y = attend(q, k, v, AttentionMask(mask=visible), dropout=dropout)
     if queries < keys:
         return y
     seen = torch.arange(keys, device=q.device) <= index[..., None] if causal else exists[..., None].new_ones(1, 1, keys)
@@ -210,11 +210,11 @@ def attend_in_blocks(
         dropout: probability of dropping an attention weight.
     """
     places = local.queries_of(torch.arange(local.length, device=q.device)[:, None])  # blocks queries 1
-    sees = exists[:, None, None].expand(-1, *places.shape[:2], -1)
+    visible = exists[:, None, None].expand(-1, *places.shape[:2], -1)
     if local.causal:
-        sees = sees & (index[:, None, None] <= places)
+        visible = visible & (index[:, None, None] <= places)
     others = local.mask(q.device) & ~local.keys_of(is_global[..., None])[:, :, None, :, 0]
-    mask = torch.cat((sees, others.expand(len(sees), -1, -1, -1)), -1)
+    mask = torch.cat((visible, others.expand(len(visible), -1, -1, -1)), -1)
     q = local.queries_of(q)
     k, v = (
         torch.cat((x.take_along_dim(index[:, None, :, None], 2)[:, :, None].expand(-1, -1, local.blocks, -1, -1),

@@ -119,7 +119,7 @@ class AttentionMask:
         packing: the documents of a packed row; then ``mask`` and ``causal`` apply to a batch with a padded row for
             each document.
         local: a window over a whole text, in blocks; then ``mask`` and ``causal`` are ignored.
-        sees: whether every query of ``mask`` is known to have a visible key.
+        has_visible_key: whether every query of ``mask`` is known to have a visible key.
         key_mask: True at non-padding keys, for attention without a mask of pairs (``mask`` is None); for a packed row,
             that of the padded rows. None: no padding.
         num_global_tokens: number of leading tokens of each text that are global, if attention has such; None: one.
@@ -129,7 +129,7 @@ class AttentionMask:
     causal: bool = False
     packing: PackedMask | None = None
     local: SlidingWindowBlocks | None = None
-    sees: bool = False
+    has_visible_key: bool = False
     key_mask: Bool[Tensor, "batch keys"] | None = None
     num_global_tokens: Int[Tensor, " batch"] | None = None
 
@@ -232,7 +232,7 @@ class AttentionMask:
         visible = key_mask & (keys <= place)
         if window is not None:
             visible &= keys > place - window
-        return cls(mask=visible[:, None, None, :], sees=True)
+        return cls(mask=visible[:, None, None, :], has_visible_key=True)
 
     def dense(self, device: torch.device) -> "AttentionMask":
         """Returns the same visibility with a mask of all pairs instead of ``local``."""

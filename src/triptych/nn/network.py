@@ -142,7 +142,7 @@ def check_widths(embedding: Inputs, stacks: Sequence[Stack], head: Head) -> None
     """Raises an error if the widths of the parts differ."""
     width = embedding.d_model
     if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
-        raise ValueError(f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width")
+        raise ValueError(f"d_model={others.pop()} and d_model={width}: embedding, stacks and head must have one width")
 
 
 def count_positions(embedding: Inputs, given: Tensor) -> int:

@@ -140,10 +140,10 @@ def attend_in_buckets(
         bucket, rank = local.queries_of(places_of)[..., None].unbind(-2)
         key_bucket, key_rank = local.keys_of(places_of, fill=-1)[..., None, :, :].unbind(-1)
         meets = (bucket == key_bucket) & ((rank - key_rank).abs() < bucket_window)
-        sees = meets[i] & (key_rank[i] <= rank[i]) if causal else meets[i]
+        visible = meets[i] & (key_rank[i] <= rank[i]) if causal else meets[i]
         scores = precise(local.queries_of(q_of) @ local.keys_of(k_of).mT)
         scores = scores - meets.sum(0).clamp(min=1).to(scores.dtype).log()
-        scores = scores.masked_fill(rank[i] == key_rank[i], ITSELF).masked_fill(~sees, torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(rank[i] == key_rank[i], ITSELF).masked_fill(~visible, torch.finfo(scores.dtype).min)
         result = scores.softmax(-1).type_as(v) @ local.keys_of(v_of)
         back = places[i, ..., 1:]
         log, result = (x.flatten(2, 3) for x in (scores.logsumexp(-1, keepdim=True), result))
@@ -167,8 +167,8 @@ def attend_newest_in_buckets(
     own = places[-queries:, None]
     meets = (buckets[..., -queries:, None] == buckets[..., None, :]) & (places <= own)
     later = meets.flip(-1).cumsum(-1).flip(-1)  # number of later or equal keys in the same bucket
-    sees = (meets & (later <= bucket_window)).any(0)
-    scores = precise(q @ k.mT).masked_fill(places == own, ITSELF).masked_fill(~sees, float("-inf"))
+    visible = (meets & (later <= bucket_window)).any(0)
+    scores = precise(q @ k.mT).masked_fill(places == own, ITSELF).masked_fill(~visible, float("-inf"))
     return scores.softmax(-1).type_as(v) @ v
 
 

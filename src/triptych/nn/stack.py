@@ -120,8 +120,8 @@ class Stack(nn.Module):
             scheme = re.sub("(?<!^)(?=[A-Z])", "_", type(self.position).__name__).lower()
             kind = type(self._attention).__name__.removesuffix("Attention").lower()
             raise ValueError(
-                f"block/position={scheme} adds to the score of each pair of positions, and block/attention={kind} "
-                "has none; use block/position=rotary, learned or sinusoidal"
+                f"block/position={scheme} adds a bias to the score of each pair of positions, but "
+                f"block/attention={kind} computes no such scores; use block/position=rotary, learned or sinusoidal"
             )
         self.embed_norm = norm(d_model) if embed_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)

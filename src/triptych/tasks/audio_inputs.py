@@ -45,7 +45,7 @@ class AudioInputs:
         """
         place = example.where if example.place is None else f"{example.where}: {example.text}"
         if example.audio is None or example.audio.is_silent:
-            raise ValueError(f"{place}: {'silence; expected a sound' if example.audio else 'there is no sound'}")
+            raise ValueError(f"{place}: {'the audio is silent' if example.audio else 'no audio'}")
         with error_prefix(f"{place}: "):
             frames = self._frames(example.audio)
         if not self.has_speakers:

@@ -25,10 +25,10 @@ OBJECTIVES: Mapping[str, tuple[Objective, ...]] = {
 """Supported objectives by architecture, the default first."""
 
 REASONS = {
-    "encoder_only": "an encoder answers at the places that it reads, and sees all of them",
-    "full": "its decoder writes a text, and its encoder must not see what that text says",
-    "decoder_only": "a decoder by itself sees only what stands before each place",
-    "prefix_lm": "it writes a text behind a prefix that it sees whole",
+    "encoder_only": "an encoder predicts tokens at the positions of its input, and attends to all of them",
+    "full": "its decoder generates a text, and its encoder must not attend to that text",
+    "decoder_only": "a decoder-only model attends to earlier positions only",
+    "prefix_lm": "it generates a text after a prefix with bidirectional attention",
 }
 
 

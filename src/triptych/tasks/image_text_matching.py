@@ -22,7 +22,7 @@ from triptych.tasks.contrastive import Matches, contrastive_loss, row_keys
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import ClassPrediction, Predictions
-from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext, targets_of
+from triptych.tasks.task import NO_GENERATION, MetricModes, Task, TaskContext, targets_of
 
 RANKS = (1, 5, 10)
 """Ranks at which recall is measured."""
@@ -67,7 +67,7 @@ class ImageTextMatching(Task):
     is_sum_of_examples = False
     pooling: ClassVar[Mapping[str, Pooling]] = {"encoder_only": "mean", "decoder_only": "mean"}  # see docs/images.md
     unsupported: ClassVar[Mapping[str, str]] = {
-        **NOTHING_IS_WRITTEN,
+        **NO_GENERATION,
         "full": "texts and images are read apart from each other; use model=dual_encoder or dual_decoder",
     }
     ranked_by = ("reciprocal_rank", "1 / the rank of the right text")

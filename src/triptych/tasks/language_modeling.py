@@ -73,11 +73,11 @@ class LanguageModeling(GenerativeTask):
         "token_accuracy": "max", "perplexity": "min", "bits_per_byte": "min", "nats_per_character": "min",
         "word_perplexity": "min", "continuation_bits_per_byte": "min",
     }  # fmt: skip
-    title = "Language modelling"
+    title = "Language modeling"
     reads_long_text = True
     needs_input = False
     unsupported = {  # noqa: RUF012 - a class constant
-        "encoder_only": "an encoder sees the token that it should predict; "
+        "encoder_only": "an encoder attends to the token that it should predict; "
         "use model=decoder_only, or model=full or prefix_lm (prefix models)"
     }
 

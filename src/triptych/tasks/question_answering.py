@@ -22,7 +22,7 @@ from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.predictions import Predictions
 from triptych.tasks.sequence import cut_pair
-from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext
+from triptych.tasks.task import NO_GENERATION, MetricModes, Task, TaskContext
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -57,7 +57,7 @@ class QuestionAnswering(Task):
     predicts_tokens = False
     truncates_input = True
     reads_pairs = True
-    unsupported = NOTHING_IS_WRITTEN
+    unsupported = NO_GENERATION
 
     label_smoothing: float = field(default=0.0, init=False)
     max_answer_tokens: int

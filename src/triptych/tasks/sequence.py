@@ -15,7 +15,7 @@ from triptych.config import error_prefix
 from triptych.data import EncodedExample, Example, SpecialTokens, collate
 from triptych.data.batches.batch import Given
 from triptych.nn.head import Pooling
-from triptych.tasks.task import NOTHING_IS_WRITTEN, Task
+from triptych.tasks.task import NO_GENERATION, Task
 
 
 class SequenceTask(Task):
@@ -31,7 +31,7 @@ class SequenceTask(Task):
     predicts_tokens = False
     truncates_input = True
     pooling: ClassVar[Mapping[str, Pooling]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
-    unsupported: ClassVar[Mapping[str, str]] = NOTHING_IS_WRITTEN
+    unsupported: ClassVar[Mapping[str, str]] = NO_GENERATION
 
     @property
     def reads_pairs(self) -> bool:

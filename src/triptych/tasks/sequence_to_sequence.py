@@ -42,7 +42,7 @@ class SequenceToSequence(GenerativeTask):
     metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "exact_match": "max"}
     truncates_input = True
     unsupported: ClassVar[Mapping[str, str]] = {
-        "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
+        "encoder_only": "an encoder attends to the whole text at once and cannot generate it token by token; "
         "use model=full, decoder_only or prefix_lm, or task=classification"
     }
 

@@ -17,7 +17,7 @@ from triptych.data import IGNORE_INDEX, Batch, CorpusInfo, EncodedExample, Examp
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import ACCURACY, MetricSpec
 from triptych.tasks.predictions import Predictions
-from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task
+from triptych.tasks.task import NO_GENERATION, MetricModes, Task
 
 log = logging.getLogger("triptych")
 
@@ -57,7 +57,7 @@ class Tagging(Task):
     title = "Tagging"
     columns = ("words", "tags")
     predicts_tokens = False
-    unsupported = NOTHING_IS_WRITTEN
+    unsupported = NO_GENERATION
 
     @classmethod
     def comparison_metrics(

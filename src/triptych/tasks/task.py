@@ -37,8 +37,9 @@ MetricModes = Mapping[str, Literal["min", "max"] | None]
 """Whether the lowest or the highest value is best, by metric, as in Lightning; None: neither."""
 BATCHES_SORTED = 16
 """Number of batches of texts that are sorted by length and predicted together."""
-NOTHING_IS_WRITTEN = {
-    "prefix_lm": "all of the input is given, so it would be an encoder; use model=encoder_only or decoder_only"
+NO_GENERATION = {
+    "prefix_lm": "the whole input would be its prefix, so the model would be an encoder; "
+    "use model=encoder_only or decoder_only"
 }
 """Reasons why tasks without text generation do not support an architecture."""
 

@@ -89,7 +89,7 @@ class Running:
         """Waits until it is back in the queue."""
         wait_until(lambda: self.cluster.show(self.job)["Restarts"] == "1", 40, "back in the queue")
 
-    def goes_on(self, expected: str) -> None:
+    def resumes_once(self, expected: str) -> None:
         """It goes back into the queue once, and ends with these weights, as one run of W&B."""
         self.is_requeued()
         self.wait_for("COMPLETED")
@@ -129,7 +129,7 @@ def test_the_warning_before_the_time_limit(
 ) -> None:
     job = running("array")
     cluster.command("scancel", "--signal=USR1", job.job)
-    job.goes_on(undisturbed["one_gpu"])
+    job.resumes_once(undisturbed["one_gpu"])
     assert "stopped by SIGUSR1 at step" in job.log.read_text()
 
 
@@ -146,7 +146,7 @@ def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, 
         cluster.command(
             "sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"
         )
-        job.goes_on(undisturbed["one_gpu"])
+        job.resumes_once(undisturbed["one_gpu"])
         assert f"stopped by {'SIGUSR1' if warned else 'SIGTERM'} at step" in job.log.read_text()
     finally:
         file.write_text(conf)
@@ -158,7 +158,7 @@ def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undistu
     cluster.lose("n1")
     job.is_requeued()
     cluster.bring_back("n1")
-    job.goes_on(undisturbed["several_nodes"])
+    job.resumes_once(undisturbed["several_nodes"])
 
 
 @pytest.mark.parametrize(("template", "warned"), [("cpu", False), ("several_nodes", True)])

@@ -364,15 +364,15 @@ class TestStopping:
         search = BeamSearch(2, length_penalty, early_stopping)
         found = [Hypothesis([3], -0.5), Hypothesis([4], -2.0)]
         for log_p in (bound - 0.01, bound, bound + 0.01, -0.01):
-            goes_on = search.goes_on(found, log_p=min(log_p, 0.0), length=2, limit=8)
-            assert goes_on == (log_p > bound)
+            should_continue = search.should_continue(found, log_p=min(log_p, 0.0), length=2, limit=8)
+            assert should_continue == (log_p > bound)
 
     @given(search=beam_searches(), log_p=st.floats(-9, 0))
     def test_limit_ends_it_and_too_few_hypotheses_do_not(self, search: BeamSearch, log_p: float) -> None:
         found = [Hypothesis([3], -0.5)] * search.num_beams
-        assert not search.goes_on(found, log_p=log_p, length=8, limit=8)
-        assert not search.goes_on(found[1:], log_p=log_p, length=8, limit=8)
-        assert search.goes_on(found[1:], log_p=log_p, length=2, limit=8)
+        assert not search.should_continue(found, log_p=log_p, length=8, limit=8)
+        assert not search.should_continue(found[1:], log_p=log_p, length=8, limit=8)
+        assert search.should_continue(found[1:], log_p=log_p, length=2, limit=8)
 
 
 class TestCalls:

@@ -180,7 +180,7 @@ def test_what_wandb_has_not_makes_no_dashboard(tmp_path: Path, killed: Path) -> 
     (tmp_path / "run" / "summary.json").write_text((killed / "summary.json").read_text())
     finished = run("dashboard", "run", cwd=tmp_path)
     assert finished.returncode == 1
-    assert finished.stderr == "error: run: none of its 1 runs is one of W&B's; train with logger=wandb\n"
+    assert finished.stderr == "error: run: none of its 1 runs was logged to W&B; train with logger=wandb\n"
     assert not (tmp_path / "dashboard.py").exists()
 
 

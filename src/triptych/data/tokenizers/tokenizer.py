@@ -407,10 +407,10 @@ class Tokenizer:
         A text has ``len(text.split()) + text.count("\\n")`` words. unk is part of a word, or a word if tokens are
         words. A multi-byte space such as U+00A0 is part of a word if a byte-level tokenizer splits it.
         """
-        goes_on, after_space = self._texts
+        mid_text, after_space = self._texts
         return np.array(
             [
-                [len(text.split()) + text.count("\n") - (text[:1].strip() != "") for text in goes_on],
+                [len(text.split()) + text.count("\n") - (text[:1].strip() != "") for text in mid_text],
                 [len(text.split()) + text.count("\n") for text in after_space],
             ]
         )
@@ -446,14 +446,14 @@ class Tokenizer:
     def _texts(self) -> tuple[list[str], list[str]]:
         """The text of each token for counting words (see ``_contents``). bos counts as whitespace, eos as a line end,
         and unk and parts of characters as non-whitespace."""
-        goes_on, after_space = ([content.decode(errors="replace") for content in row] for row in self._contents)
-        for texts in (goes_on, after_space):
+        mid_text, after_space = ([content.decode(errors="replace") for content in row] for row in self._contents)
+        for texts in (mid_text, after_space):
             for i in (self.special.bos, self.special.start, *self.special.begin):
                 texts[i] = " "
             texts[self.special.eos] = "\n"
         if (unk := self.special.unk) is not None:
-            goes_on[unk], after_space[unk] = self._blank(unk).decode() + "\ufffd", "\ufffd"
-        return goes_on, after_space
+            mid_text[unk], after_space[unk] = self._blank(unk).decode() + "\ufffd", "\ufffd"
+        return mid_text, after_space
 
 
 def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:

@@ -76,7 +76,7 @@ class Clip(Family):
         return "dual_decoder"
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        text, vision = told(config, "text"), told(config, "vision")
+        text, vision = tower_config(config, "text"), tower_config(config, "vision")
         scale = tensors.get("logit_scale")
         if scale is not None and scale > torch.tensor(LARGEST_SCALE).log().to(scale.dtype):
             raise ConfigError(
@@ -215,7 +215,7 @@ def statistics(processor: HFConfig, side: int) -> Settings:
     return found
 
 
-def told(config: HFConfig, name: str) -> HFConfig:
+def tower_config(config: HFConfig, name: str) -> HFConfig:
     """The configuration of one CLIP tower; old files contain parts of it twice."""
     tower, again = config.part(f"{name}_config"), config.get(f"{name}_config_dict", None) or {}
     for key, value in again.items():

@@ -61,7 +61,7 @@ class BeamSearch:
         """Computes the score by the formula above."""
         return log_p / math.pow(length, self.length_penalty)
 
-    def goes_on(self, found: Sequence[Hypothesis], *, log_p: float, length: int, limit: int) -> bool:
+    def should_continue(self, found: Sequence[Hypothesis], *, log_p: float, length: int, limit: int) -> bool:
         """Returns whether to continue the search after the hypotheses found so far.
 
         Args:
@@ -149,7 +149,7 @@ def beam_search(
         going_on = [
             i
             for i, (row, value) in enumerate(zip(rows, log_p[:, 0].tolist(), strict=True))
-            if search.goes_on(found[row], log_p=value, length=length, limit=limits[row])
+            if search.should_continue(found[row], log_p=value, length=length, limit=limits[row])
         ]
         if not going_on:
             break
