@@ -193,7 +193,7 @@ def test_an_update_that_is_not_finite_is_found_one_later(skips: bool, chosen: Ch
         if skips:
             trainer.fit(module, data)
         else:
-            with pytest.raises(NonFiniteError, match="update 2: the loss is nan and"):
+            with pytest.raises(NonFiniteError, match="step 2: the loss is nan and"):
                 trainer.fit(module, data)
     assert len(weights) == (4 if skips else 2)
     assert all(map(torch.equal, weights[0], weights[1]))

@@ -152,7 +152,7 @@ def ending_in_order(run: TrainingRun, command: Command) -> Iterator[None]:
     except Pruned as pruned:
         failed = False
         if run.rank == 0:
-            note = {"steps": pruned.update, "task": run.task.name, "data": command.data}
+            note = {"steps": pruned.step, "task": run.task.name, "data": command.data}
             note |= {"architecture": run.task.architecture}
             write_text(RunDirectory(run.run_dir).pruned, json.dumps(note) + "\n")
             log.info("%s: other trials of the search were better by then", pruned)

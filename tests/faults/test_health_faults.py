@@ -28,8 +28,8 @@ def test_fault_13_a_loss_that_is_not_finite(
     overrides = [CLASSIFICATION, "trainer.val_check_interval=1", "callbacks.checkpoints.every_n_steps=1"]
     started, run = job(tmp_path, *overrides, *EXPLODES, "run_dir=run"), run_of(tmp_path / "run")
     assert started.wait() == 1, started.text
-    assert f"update {run.newest + 1}: the loss is" in started.text  # within the step in which it came
-    assert "it read '" in started.text
+    assert f"step {run.newest + 1}: the loss is" in started.text  # within the step in which it came
+    assert "Examples: '" in started.text
     assert "resume in another run_dir with resume=run and optimizer.lr below 1e+30" in started.text
     assert "Traceback" not in started.text
     saved = list((run.directory / "checkpoints").glob("*.ckpt"))

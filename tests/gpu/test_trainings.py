@@ -174,5 +174,5 @@ def test_out_of_memory_is_answered_in_a_line(device: torch.device, on_device: li
         "logger=csv",
     )  # fmt: skip
     assert finished.returncode == 1
-    assert "out of memory after 0 updates: " in finished.stderr
+    assert "out of memory after 0 steps: " in finished.stderr
     assert "Traceback" not in finished.stderr

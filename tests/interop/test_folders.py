@@ -232,7 +232,7 @@ class TestExport:
     def test_what_no_family_is_says_why(self, tmp_path: Path) -> None:
         path = checkpoint_of(tmp_path, "model=encoder_only", "task=classification")
         with pytest.raises(
-            ConfigError, match=r"no published family matches this network.*residual=PreNorm \(there PostNorm\)"
+            ConfigError, match=r"no published family matches this network.*residual=PreNorm \(expected PostNorm\)"
         ):
             save_pretrained(path, tmp_path / "out")
         assert not (tmp_path / "out").exists()
@@ -280,7 +280,7 @@ def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Pat
             "=multi_label_classification is not supported; expected single",
         ),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*; expected None"),
-        ({"hidden_dropout_prob": "0.1"}, "block.dropout='0.1': expected no text"),
+        ({"hidden_dropout_prob": "0.1"}, "block.dropout='0.1': expected a number, not a text"),
         ({"layer_norm_eps": -1}, "block.norm.eps=-1.*: expected at least 0"),
         ({"model_type": "mamba"}, "model_type=mamba; expected one of bart, bert, "),
     ],
@@ -305,6 +305,8 @@ def test_a_folder_where_a_checkpoint_belongs(classifier: Path) -> None:
 def test_two_models_with_one_table_are_refused(tmp_path: Path) -> None:
     """transformers knows such a tokenizer of MarianMT alone."""
     path = checkpoint_of(tmp_path, "task=translation", "model=full", "tokenizer=words", "tokenizer.joint=false")
-    with pytest.raises(ConfigError, match=r"^tokenizer\.joint=false: two models with one table; expected joint=true"):
+    with pytest.raises(
+        ConfigError, match=r"^tokenizer\.joint=false: an export needs one tokenizer for both sides; expected joint=true"
+    ):
         save_pretrained(path, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -354,15 +354,15 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         (
             CASES[6],
             {"max_position_embeddings": 41},
-            "embed_positions.weight of .42, 32. does not fit encoder.position.table",
+            "embed_positions.weight has shape .42, 32.; .* for encoder.position.table",
         ),
         (
             CASES[11],
             {"max_position_embeddings": 41},
-            "embed_positions.weight of .40, 32. does not fit encoder.position.table",
+            "embed_positions.weight has shape .40, 32.; .* for encoder.position.table",
         ),
         (CASES[6], {"decoder_layers": 4}, "missing: model.decoder.layers.3"),
-        (CASES[6], {"decoder_layers": 2}, "knows nothing of some tensors: model.decoder.layers.2"),
+        (CASES[6], {"decoder_layers": 2}, "tensors unknown to .*: model.decoder.layers.2"),
         (CASES[13], {"encoder": {**SMALL_T5GEMMA, "hidden_size": 48}}, "encoder: hidden_size=48; expected 32"),
         (CASES[13], {"decoder": 3}, "decoder=3; expected an object"),
     ],
@@ -386,7 +386,7 @@ def test_refuses_another_table_of_sinusoids(tmp_path: Path) -> None:
     save_file(half, file)
     read_network(tmp_path)
     save_file({**tensors, "model.decoder.embed_positions.weight": sinusoids(40, 32)}, file)
-    with pytest.raises(ConfigError, match=r"model.decoder.embed_positions.weight is another table than the sinusoids"):
+    with pytest.raises(ConfigError, match=r"model.decoder.embed_positions.weight differs from the sinusoidal table"):
         read_network(tmp_path)
 
 

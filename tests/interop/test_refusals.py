@@ -60,11 +60,11 @@ def answer(folder: Path, task: str | None = None) -> str:
 
 def test_no_configuration(folder: Path) -> None:
     (folder / "config.json").unlink()
-    assert "there is no config.json" in answer(folder)
+    assert "config.json not found" in answer(folder)
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    assert "there is no config.json" in answer(tmp_path / "nowhere")
+    assert "config.json not found" in answer(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(("text", "words"), [("{", "not JSON"), ("[1]", "expected a JSON object")])
@@ -92,7 +92,7 @@ def test_a_size_that_is_none(value: Any, folder: Path) -> None:
 def test_a_value_of_another_type(folder: Path) -> None:
     set_values(folder, layer_norm_epsilon="small")
     text = answer(folder)
-    assert "block.norm.eps='small': expected no text" in text
+    assert "block.norm.eps='small': expected a number, not a text" in text
 
 
 def test_a_missing_value(folder: Path) -> None:
@@ -171,7 +171,7 @@ def test_many_missing_tensors_are_counted(folder: Path) -> None:
 
 def test_unexpected_tensors(folder: Path) -> None:
     set_tensors(folder, transformer__h__1__ln_1__bias=torch.zeros(16))
-    assert "knows nothing of some tensors: transformer.h.1.ln_1.bias" in answer(folder)
+    assert ": transformer.h.1.ln_1.bias" in answer(folder)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_unexpected_tensors(folder: Path) -> None:
 )
 def test_a_shape_that_does_not_fit(name: str, shape: tuple[int, ...], folder: Path) -> None:
     set_tensors(folder, **{name.replace(".", "__"): torch.zeros(shape)})
-    assert f"{name} of {shape} does not fit" in answer(folder)
+    assert f"{name} has shape {shape}; " in answer(folder)
 
 
 def test_a_copy_that_contradicts_the_table(folder: Path) -> None:
@@ -236,38 +236,38 @@ def own(settings: dict[str, Any], architecture: str = "decoder_only", task: str 
 @pytest.mark.parametrize(
     ("settings", "nearest", "obstacles"),
     [
-        ({"block/norm": "rms_norm"}, "gpt2", ["model.decoder.norm=RMSNorm (there LayerNorm)"]),
+        ({"block/norm": "rms_norm"}, "gpt2", ["model.decoder.norm=RMSNorm (expected LayerNorm)"]),
         (
             {"block/norm": "rms_norm", "block/position": "learned"},
             "gpt2",
-            ["model.decoder.norm=RMSNorm (there LayerNorm)"],
+            ["model.decoder.norm=RMSNorm (expected LayerNorm)"],
         ),
         (
             {"block/position": "rotary", "block/feed_forward": "gated_mlp", "block.attention.num_kv_heads": 1},
             "gpt_neox",
-            ["model.decoder.feed_forward=GatedFeedForward (there FeedForward)"],
+            ["model.decoder.feed_forward=GatedFeedForward (expected FeedForward)"],
         ),
         (
             {"block/norm": "rms_norm", "block/position": "relative_bias"},
             "gpt2",
             [
-                "model.decoder.position=RelativeBias (there LearnedPositions)",
-                "model.decoder.norm=RMSNorm (there LayerNorm)",
+                "model.decoder.position=RelativeBias (expected LearnedPositions)",
+                "model.decoder.norm=RMSNorm (expected LayerNorm)",
             ],
         ),
         (
             {"block.attention.sliding_windows": [2, 3], "block.attention.qkv_bias": False, "shape.num_layers": 2},
             "gpt2",
-            ["model.decoder.attention.sliding_windows=[2, 3] (there [None, None])"],
+            ["model.decoder.attention.sliding_windows=[2, 3] (expected [None, None])"],
         ),
         (
             {"shape.num_heads": 3, "shape.head_dim": 4, "block/norm": "rms_norm", "block/position": "rotary"}
             | {"block/feed_forward": "gated_mlp"},
             "llama",
-            ["model.decoder.head_dim=4 (there 5)"],
+            ["model.decoder.head_dim=4 (expected 5)"],
         ),
-        ({"block/residual": "post_norm"}, "gpt2", ["model.decoder.residual=PostNorm (there PreNorm)"]),
-        ({"heads.tokens.bias": "trained"}, "gpt2", ["model.head.bias=trained (there none)"]),
+        ({"block/residual": "post_norm"}, "gpt2", ["model.decoder.residual=PostNorm (expected PreNorm)"]),
+        ({"heads.tokens.bias": "trained"}, "gpt2", ["model.head.bias=trained (expected none)"]),
     ],
     ids=str,
 )

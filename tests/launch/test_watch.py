@@ -68,7 +68,7 @@ def test_states_rates_and_ends(runs: Path) -> None:
         "pruned": "pruned",
     }  # fmt: skip
     run = found["arm/at_work"]
-    assert (run.updates, run.goal, run.loss, run.line) == (50, 100, 2.1, "step 50")
+    assert (run.steps, run.goal, run.loss, run.line) == (50, 100, 2.1, "step 50")
     assert run.rate == pytest.approx(20)  # ten updates in half a second
     assert run.ends_in == pytest.approx(50 / 20)
     assert found["failed"].line == "error: the loss is not finite"
@@ -137,7 +137,7 @@ def test_updates_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
     for name in ("step-00000017.ckpt", "step-00000016.ckpt", "last.ckpt", "step-00000099.ckpt.tmp"):
         (run / "checkpoints" / name).touch()
     (found,) = look(tmp_path, Redactor(), Scheduler())
-    assert (found.updates, found.goal) == (17, 100)
+    assert (found.steps, found.goal) == (17, 100)
 
 
 def test_a_job_on_another_machine_counts_while_it_writes(tmp_path: Path) -> None:

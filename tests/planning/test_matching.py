@@ -206,7 +206,7 @@ CASES = [
 class TestMatches:
     @pytest.fixture(autouse=True)
     def _few_updates(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(matching, "UPDATES", 30)
+        monkeypatch.setattr(matching, "STEPS", 30)
 
     @pytest.mark.parametrize(("quantity", "cell", "batches"), CASES)
     def test_updates_cost_what_the_training_will_count(
@@ -295,7 +295,7 @@ class TestMatches:
         ours.append(weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.info).network))
         assert OmegaConf.to_yaml(config) == before
         assert ours[0] == ours[1]
-        assert 0 < pace.update < 5
+        assert 0 < pace.seconds_per_step < 5
         assert 0 < pace.validation < 60
         assert pace.interval == 50  # of 100 batches, two an update
 

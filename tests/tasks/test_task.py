@@ -993,7 +993,7 @@ def train_rank(module: TrainingModule, rank: int, port: str, outcomes: SimpleQue
         assert module.trainer.precision == "16-mixed"
         outcomes.put((rank, f"{module.on_nonfinite.skipped} skipped"))
     except NonFiniteError as error:
-        outcomes.put((rank, f"not finite at update {error.update}"))
+        outcomes.put((rank, f"not finite at step {error.step}"))
     except BaseException as error:
         outcomes.put((rank, repr(error)))
     finally:
@@ -1106,7 +1106,7 @@ class TestTrainer:
         found = dict(outcomes.get() for _ in ranks)
         for process in ranks:
             process.join()
-        expected = "1 skipped" if skips else "not finite at update 2"
+        expected = "1 skipped" if skips else "not finite at step 2"
         assert found == {0: expected, 1: expected}
 
     def test_progress_counts_updates(
@@ -1136,6 +1136,6 @@ class TestTrainer:
                 log_every_n_steps=1,
             )
         lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("update ")]
-        assert [line.split(": ")[0] for line in lines[:2]] == ["update 1 of 3", "update 2 of 3"]
+        assert [line.split(": ")[0] for line in lines[:2]] == ["step 1 of 3", "step 2 of 3"]
         assert re.search(r": loss \d\.\d{3}; 1 left, about (less than a second|\d+ s)$", lines[1])
         assert "left" not in lines[-1]

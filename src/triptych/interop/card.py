@@ -89,7 +89,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         lines += ["logits = model(**inputs).logits"]
     lines += ["```", ""]
     if record.get("weights_sha256") == weights_sha256(task.network):  # not the metrics of another checkpoint
-        lines += ["Measured at the end of the training:", "", "| metric | value |", "|---|---|"]
+        lines += ["Measured at the end of training:", "", "| metric | value |", "|---|---|"]
         lines += [*(f"| {key} | {value:.4f} |" for key, value in record["metrics"].items()), ""]
     if command := record.get("command"):
         lines += ["Command:", "", f"    {command}", ""]
@@ -103,7 +103,7 @@ def _inputs(task: Task, asked: str) -> list[str]:
     if task.is_dual_encoder:
         return ['inputs = processor(text=["...", "..."], images=..., padding=True, return_tensors="pt")']
     if task.image_shape is not None:
-        return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training']
+        return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in training']
     if task.audio is not None:
         rate = task.audio.embedding.rate
         return [

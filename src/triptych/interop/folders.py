@@ -98,7 +98,9 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     config, task = restore(checkpoint)
     tokenizer = task.tokenizer
     if tokenizer.sides is not None and tokenizer.sentencepiece is None:
-        raise ConfigError("tokenizer.joint=false: two models with one table; expected joint=true, or MarianMT's")
+        raise ConfigError(
+            "tokenizer.joint=false: an export needs one tokenizer for both sides; expected joint=true, or MarianMT"
+        )
     if task.corpus.is_stream:  # a continued part of a long text may begin anywhere
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
     network = task.network

@@ -104,9 +104,7 @@ def read_generation(
     neutral = NEUTRAL | SAMPLING
     prompt, taken = read_prompt(HFConfig(values, str(path))) if is_whisper else ((), "")
     if taken:
-        log.warning(
-            '%s: no language is named, and none is detected; taken is %s ("language": "..." is another)', path, taken
-        )
+        log.warning('%s: no language is set; using %s (set another with "language": "...")', path, taken)
     idle = idle | PROMPTING if is_whisper else idle
     names = {*values} - TAKEN - idle if path.name == FILE else {*values} & neutral.keys() - idle
     left_out = {name for name in names if values[name] != neutral.get(name)}
@@ -124,7 +122,7 @@ def read_generation(
             left_out.add(name)
     if left_out:
         said = ", ".join(f"{name}={values[name]}" for name in sorted(left_out))
-        log.warning("%s: left out, so texts may differ from those of transformers: %s", path, said)
+        log.warning("%s: ignored settings, so outputs may differ from those of transformers: %s", path, said)
     if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
         task.logits_processors = {"_target_": "triptych.models.generation.LogitsProcessors", **rules}
     return replace(special, target_begin=prompt) if is_whisper else special

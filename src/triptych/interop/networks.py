@@ -204,10 +204,12 @@ def find_family(
         state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
         differing = setting_differences(mine, other)
         obstacles = [
-            f"model.{key}={spelled_value(differing[key][0])} (there {spelled_value(differing[key][1])})"
+            f"model.{key}={spelled_value(differing[key][0])} (expected {spelled_value(differing[key][1])})"
             for key in absorb(state, mine, other)
         ]
-        obstacles += [f"{key}={value} (there {values[key]})" for key, value in special.items() if values[key] != value]
+        obstacles += [
+            f"{key}={value} (expected {values[key]})" for key, value in special.items() if values[key] != value
+        ]
         if obstacles:
             others.append((len(obstacles), f"the nearest, {family.model_type}, differs in {'; '.join(obstacles)}"))
         else:
@@ -234,7 +236,7 @@ def configuration(model: str, task: str, settings: Settings, num_outputs: int) -
         if "/" in key or "@" in key:
             continue
         if isinstance(value, str) and not isinstance(OmegaConf.select(config, key), str):  # it would be converted
-            raise ConfigError(f"{key}={value!r}: expected no text")
+            raise ConfigError(f"{key}={value!r}: expected a number, not a text")
         try:
             OmegaConf.update(config, key, value, merge=False)
         except ValidationError as error:

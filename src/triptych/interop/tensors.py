@@ -85,7 +85,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path.parent}: there is no {path.name}") from None
+        raise ConfigError(f"{path.parent}: {path.name} not found") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not JSON ({error})") from None
     if not isinstance(content, dict):
@@ -159,12 +159,12 @@ def from_hf(
         is_reshaped = theirs in shapes and is_theirs and tensor.numel() == mine.numel()
         if not is_reshaped and tensor.shape != mine.shape:
             was, expected = tuple(tensors[found].shape), tuple(mine.shape)
-            raise ConfigError(f"{found} of {was} does not fit {name} of {expected}, which {config.place} says")
+            raise ConfigError(f"{found} has shape {was}; {config.place} requires {expected} for {name}")
         state[name] = tensor.reshape(mine.shape).to(torch.float32).contiguous()
     if missing:
         heads = [family.hf_name(name, task, config)[0] for name in ours if name.startswith("head.")]
-        advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
-        raise ConfigError(f"{config.place} needs tensors that are missing: {join_names(missing)}{advice}")
+        advice = "; --new-head adds a new head instead" if set(missing) <= set(heads) else ""
+        raise ConfigError(f"tensors that {config.place} requires are missing: {join_names(missing)}{advice}")
     left_out = tensors_of_other_heads(family, config, tensors, used, originals)
     state = dict(family.reordered(state, config, to_ours=True))
     for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
@@ -172,7 +172,7 @@ def from_hf(
             continue  # a table stored among the weights may have any values
         if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, bfloat16 by 0.002
             found = used[family.hf_name(name, task, config)[0]]
-            raise ConfigError(f"{found} is another table than the sinusoids of model_type={family.model_type}")
+            raise ConfigError(f"{found} differs from the sinusoidal table of model_type={family.model_type}")
     return ConvertedTensors(state, new, left_out)
 
 
@@ -212,13 +212,13 @@ def tensors_of_other_heads(
                 )
         elif original is not None:
             if not torch.equal(tensors[name], tensors[original]):
-                raise ConfigError(f"{name} differs from {original}, though {config.place} says that they are one")
+                raise ConfigError(f"{name} differs from {original}, though {config.place} ties them")
         elif any(re.fullmatch(pattern, name) for pattern in family.other_heads):
             left_out.append(name)
         else:
             unexpected.append(name)
     if unexpected:
-        raise ConfigError(f"{config.place} knows nothing of some tensors: {join_names(unexpected)}")
+        raise ConfigError(f"tensors unknown to {config.place}: {join_names(unexpected)}")
     return left_out
 
 

@@ -17,14 +17,14 @@ class Interruption(Exception):
     """A signal stopped the run, which has saved a checkpoint.
 
     Args:
-        update: number of completed steps.
+        step: number of completed steps.
 
     Attributes:
         again: command that resumes the run.
     """
 
-    def __init__(self, signum: int, update: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} at step {update}")
+    def __init__(self, signum: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name} at step {step}")
         self.signum, self.again = signum, "the same command again"
 
     @property

@@ -66,7 +66,7 @@ class RunStatus:
     Attributes:
         name: overrides that distinguish a job of a sweep, or the directory relative to the watched folder.
         state: one of ``STATES``.
-        updates: completed steps.
+        steps: completed steps.
         goal: total number of steps; None: not known yet.
         rate: recent steps per second; None: unknown.
         loss: latest training loss.
@@ -78,7 +78,7 @@ class RunStatus:
 
     name: str
     state: str
-    updates: int
+    steps: int
     goal: int | None
     rate: float | None
     loss: float | None
@@ -180,17 +180,17 @@ def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
 def share_done(directory: Path) -> float:
     """The completed fraction of a run's steps."""
     run = RunDirectory(directory)
-    updates, goal = count_updates(run, read_rows(run.metrics))
-    return updates / goal if goal else 0.0
+    steps, goal = count_steps(run, read_rows(run.metrics))
+    return steps / goal if goal else 0.0
 
 
-def count_updates(run: RunDirectory, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
+def count_steps(run: RunDirectory, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
     """The completed and the total number of steps of a run; None: not known yet."""
     goal = goal_of(run.config)
     logged = int(rows[-1]["step"]) + 1 if rows else 0
     saved = [int(file.stem.removeprefix("step-")) for file in run.checkpoints.glob("step-*[0-9].ckpt")]
-    updates = max([logged, *saved])
-    return updates if goal is None else min(updates, goal), goal  # the test is logged after the last step
+    steps = max([logged, *saved])
+    return steps if goal is None else min(steps, goal), goal  # the test is logged after the last step
 
 
 def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, State | None]) -> RunStatus:
@@ -207,15 +207,15 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
     if directory in tasks and state in ("failed", "stopped", "queued"):
         state, line = state_of_task(run, state, line, tasks[directory])
     rows = read_rows(run.metrics)
-    updates, goal = count_updates(run, rows)
+    steps, goal = count_steps(run, rows)
     rate = rate_of(rows)
     losses = [row["train/loss"] for row in rows if row.get("train/loss")]
-    left = (goal - updates) / rate if goal is not None and rate else None
+    left = (goal - steps) / rate if goal is not None and rate else None
     began = age(run.lock)
     return RunStatus(
         name,
         state,
-        updates,
+        steps,
         goal,
         rate,
         float(losses[-1]) if losses else None,
@@ -337,8 +337,8 @@ def rate_of(rows: Sequence[dict[str, str]]) -> float | None:
     """Steps per second in the last rows; jumps back by a resumed run are ignored."""
     clocked = [(int(row["step"]), float(row["elapsed_s"])) for row in rows if row.get("elapsed_s")][-RECENT:]
     spans = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(clocked) if b[0] >= a[0] and b[1] > a[1]]
-    updates, seconds = sum(span[0] for span in spans), sum(span[1] for span in spans)
-    return updates / seconds if updates else None
+    steps, seconds = sum(span[0] for span in spans), sum(span[1] for span in spans)
+    return steps / seconds if steps else None
 
 
 def time_left(taken: Sequence[float], ages: Sequence[float], waiting: int, at_once: int) -> float | None:
@@ -389,7 +389,7 @@ def draw(runs: Sequence[RunStatus], most: int, width: int) -> Group:
         table.add_row(
             Text(run.name),
             Text(run.state, style=STATES[run.state]),
-            f"{run.updates:,}" + ("" if run.goal is None else f" of {run.goal:,}"),
+            f"{run.steps:,}" + ("" if run.goal is None else f" of {run.goal:,}"),
             "" if run.rate is None else f"{run.rate:.3g}",
             "" if run.loss is None else f"{run.loss:.4g}",
             "" if run.ends_in is None else duration(run.ends_in) if run.ends_in else "testing",

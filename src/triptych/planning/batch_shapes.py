@@ -39,7 +39,7 @@ READ_BYTES = 10 * 2**20
 """Maximum size of the files that are read to measure their texts."""
 SAMPLE = 4000
 """Number of training examples to encode."""
-UPDATES = 8
+STEPS = 8
 """Number of steps to form from them."""
 ASSUMED_CHARACTERS, ASSUMED_WORDS, ASSUMED_CLASSES = 256, 32_000, 2
 ASSUMED_FACTS = CorpusInfo(labels=("0", "1"), tag_labels=("0", "1"))
@@ -67,7 +67,7 @@ class BatchEstimate:
 
     Attributes:
         config: configuration with vocabulary and outputs filled in.
-        updates: the first steps of one process.
+        steps: the first steps of one process.
         world_size: number of processes.
         rows: rows per batch over all processes; with batch.max_tokens, those of the batch with the most positions.
         longest: maximum number of positions per row of a batch and of its source.
@@ -77,7 +77,7 @@ class BatchEstimate:
     """
 
     config: DictConfig
-    updates: Sequence[StepShapes]
+    steps: Sequence[StepShapes]
     world_size: int
     rows: int
     longest: tuple[int, int]
@@ -88,22 +88,22 @@ class BatchEstimate:
     @property
     def shapes(self) -> Counter[BatchShape]:
         """The number of batches by shape, in all these steps."""
-        return sum((Counter(update.shapes) for update in self.updates), Counter())
+        return sum((Counter(step.shapes) for step in self.steps), Counter())
 
     @property
     def num_steps(self) -> int:
         """The number of steps."""
-        return len(self.updates)
+        return len(self.steps)
 
     @property
     def unprojected(self) -> int:
         """The number of positions without an output projection, in all these steps."""
-        return sum(update.unprojected for update in self.updates)
+        return sum(step.unprojected for step in self.steps)
 
     @property
     def tokens(self) -> float:
         """The mean number of non-padding tokens per step, over all processes."""
-        return self.world_size * sum(update.tokens for update in self.updates) / self.num_steps
+        return self.world_size * sum(step.tokens for step in self.steps) / self.num_steps
 
 
 class ReadData:
@@ -118,7 +118,7 @@ class ReadData:
         complete_config(config, self.tokenizer.vocab_size, self.info)
         return config
 
-    def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
+    def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_steps: int = STEPS) -> BatchEstimate:
         """Forms the first steps, from at most the first ``sample`` training examples."""
         config, train = self.complete(config), self.splits.train
         settings, network = RunSettings.of(config), check_network(config)
@@ -131,19 +131,19 @@ class ReadData:
         sampler = training_sampler(
             encoded, step_size=step_size, seed=config.seed, ranks=RankSlice(world_size=self.world_size)
         )
-        batches, updates, micro = Collated(encoded, packed=is_packed(settings, encoded)), [], iter(sampler)
+        batches, steps, micro = Collated(encoded, packed=is_packed(settings, encoded)), [], iter(sampler)
         packed: list[tuple[Sequence[int], Sequence[int]]] = []
-        for _ in range(num_updates):
-            update = [batches[share] for share in islice(micro, step_size.accumulate)]
-            packed += [(batch.lengths, batch.source_lengths or ()) for batch in update if batch.lengths is not None]
-            updates.append(
+        for _ in range(num_steps):
+            step = [batches[share] for share in islice(micro, step_size.accumulate)]
+            packed += [(batch.lengths, batch.source_lengths or ()) for batch in step if batch.lengths is not None]
+            steps.append(
                 StepShapes(
-                    shapes=Counter(shape_of(batch, network) for batch in update),
-                    tokens=sum(batch.num_nonpadding for batch in update),
-                    unprojected=sum(map(task.num_unprojected, update)),
+                    shapes=Counter(shape_of(batch, network) for batch in step),
+                    tokens=sum(batch.num_nonpadding for batch in step),
+                    unprojected=sum(map(task.num_unprojected, step)),
                 )
             )
-        shapes = {shape for update in updates for shape in update.shapes}
+        shapes = {shape for step in steps for shape in step.shapes}
         embedding = network.embedding
         if isinstance(embedding, PatchEmbedding):
             rows, *longest = max(shapes)[0], embedding.length, 0
@@ -155,7 +155,7 @@ class ReadData:
         count = None if isinstance(encoded, TrainingWindows) else len(encoded.sizes)
         documents = max(packed, key=lambda sides: sum(map(sum, sides)), default=None)
         size = rows * self.world_size
-        return BatchEstimate(config, updates, self.world_size, size, (length, source), documents, sample=count)
+        return BatchEstimate(config, steps, self.world_size, size, (length, source), documents, sample=count)
 
 
 class AssumedData:
@@ -172,7 +172,7 @@ class AssumedData:
         """The configuration with vocabulary and outputs filled in, with assumptions if needed."""
         return self._completed(config)[0]
 
-    def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
+    def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_steps: int = STEPS) -> BatchEstimate:
         """One step of maximum size; the arguments are ignored."""
         config, assumptions = self._completed(config)
         length = config.shape.max_length
@@ -192,9 +192,9 @@ class AssumedData:
         size = config.batch.global_size or max(1, config.batch.max_tokens // sum(longest))
         rows = -(-size // parts)
         share = -(-rows // self.world_size)
-        update = StepShapes({(share, *longest): parts}, size * sum(longest) // self.world_size)
+        step = StepShapes({(share, *longest): parts}, size * sum(longest) // self.world_size)
         documents = ([longest[0]], [source for source in longest[1:] if source]) if config.batch.packing else None
-        return BatchEstimate(config, [update], self.world_size, rows, longest, documents, assumptions=assumptions)
+        return BatchEstimate(config, [step], self.world_size, rows, longest, documents, assumptions=assumptions)
 
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
         """The completed configuration, and the assumptions."""

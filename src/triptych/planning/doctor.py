@@ -166,5 +166,5 @@ def resumption(chosen: ResolvedConfig) -> tuple[str, ResumePoint | None]:
         return "starts at step 1", None
     if earlier.early_stop is not None:
         return earlier.early_stop, earlier
-    updates = chosen.config.trainer.max_steps
-    return f"resumes after step {earlier.step:,} of {updates:,}, from {earlier.path}", earlier
+    max_steps = chosen.config.trainer.max_steps
+    return f"resumes after step {earlier.step:,} of {max_steps:,}, from {earlier.path}", earlier

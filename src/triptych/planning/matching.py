@@ -46,7 +46,7 @@ TOLERANCE, TOLERANCE_OF_TIME = 0.02, 0.1
 """Maximum relative difference between a match and its goal."""
 DEEPER, WIDER, STRETCH = 4, 4, 2
 """Maximum factors: of the depth, of the width (also as a divisor), and of the proportional d_ff (also as a divisor)."""
-SAMPLE, UPDATES = 50_000, 100
+SAMPLE, STEPS = 50_000, 100
 """Number of training examples to encode, and of steps to count; further steps cost the mean of these."""
 TOWERS = ("dual_encoder", "dual_decoder")
 """Architectures with two towers."""
@@ -138,18 +138,18 @@ class StepTiming:
     """The speed of a run.
 
     Attributes:
-        update: seconds per step.
+        seconds_per_step: seconds per step.
         validation: seconds per validation.
         interval: steps between two validations.
     """
 
-    update: float
+    seconds_per_step: float
     validation: float
     interval: float
 
-    def seconds(self, updates: int) -> float:
+    def seconds(self, steps: int) -> float:
         """The duration of a run with a number of steps."""
-        return updates * self.update + updates // self.interval * self.validation
+        return steps * self.seconds_per_step + steps // self.interval * self.validation
 
 
 Measure = Callable[[Sequence[DictConfig]], Sequence[StepTiming]]
@@ -306,11 +306,11 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
             totals = _totals(quantity, [own] if other is None else [own, other], data, measure)
         goal = goal if other is None else totals[1](other.trainer.max_steps)
         assert goal is not None
-        updates = solve_steps(totals[0], goal)
-        found, expected = {"trainer.max_steps": updates}, totals[0](updates)
+        steps = solve_steps(totals[0], goal)
+        found, expected = {"trainer.max_steps": steps}, totals[0](steps)
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
-                f"match={quantity} reference={name}: the closest solution is {counted(updates, 'step')} with "
+                f"match={quantity} reference={name}: the closest solution is {counted(steps, 'step')} with "
                 f"{spell_amount(expected)} {UNITS[quantity]}, {compare(expected / goal - 1)} {spell_amount(goal)}; "
                 "expected a longer reference run"
             )
@@ -342,8 +342,8 @@ def _totals(
         assert measure is not None
         return [pace.seconds for pace in measure(configs)]
     costs_of = operations if quantity == "train_flops" else count_nonpadding_tokens
-    counts = [UPDATES, *(min(UPDATES, reference.trainer.max_steps) for reference in configs[1:])]
-    estimates = [data.estimate(c, sample=SAMPLE, num_updates=n) for c, n in zip(configs, counts, strict=True)]
+    counts = [STEPS, *(min(STEPS, reference.trainer.max_steps) for reference in configs[1:])]
+    estimates = [data.estimate(c, sample=SAMPLE, num_steps=n) for c, n in zip(configs, counts, strict=True)]
     return [Costs(costs_of(estimate)).after for estimate in estimates]
 
 
@@ -425,10 +425,10 @@ class Costs:
     def __init__(self, costs: Sequence[float]) -> None:
         self._sums, self._mean = [0.0, *accumulate(costs)], fmean(costs)
 
-    def after(self, updates: int) -> float:
+    def after(self, steps: int) -> float:
         """The total cost of a number of steps."""
-        beyond = max(updates - len(self._sums) + 1, 0)
-        return self._sums[updates - beyond] + beyond * self._mean
+        beyond = max(steps - len(self._sums) + 1, 0)
+        return self._sums[steps - beyond] + beyond * self._mean
 
 
 def operations(estimate: BatchEstimate) -> list[float]:
@@ -436,14 +436,14 @@ def operations(estimate: BatchEstimate) -> list[float]:
     network = check_network(estimate.config)
     cost, of_step = TrainingCost(network), optimizer_flops(network, build(estimate.config, "optimizer"))
     return [
-        estimate.world_size * sum(cost.by_part(update.shapes, unanswered=update.unprojected).values()) + of_step
-        for update in estimate.updates
+        estimate.world_size * sum(cost.by_part(step.shapes, unanswered=step.unprojected).values()) + of_step
+        for step in estimate.steps
     ]
 
 
 def count_nonpadding_tokens(estimate: BatchEstimate) -> list[float]:
     """Non-padding tokens of each step, over all processes."""
-    return [estimate.world_size * update.tokens for update in estimate.updates]
+    return [estimate.world_size * step.tokens for step in estimate.steps]
 
 
 def resized(config: DictConfig, size: NetworkSize) -> DictConfig:

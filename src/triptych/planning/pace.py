@@ -22,7 +22,7 @@ from triptych.assembly.make_task import make_module, make_task, without_values
 from triptych.config.run_settings import RunSettings
 from triptych.data import Batch, DataModule
 from triptych.planning.batch_shapes import BatchEstimate, ReadData, StepShapes
-from triptych.planning.matching import SAMPLE, UPDATES, StepTiming, operations
+from triptych.planning.matching import SAMPLE, STEPS, StepTiming, operations
 from triptych.training.callbacks.cost_tracker import CostTracker, shape_of
 from triptych.training.lightning_module import TrainingModule
 
@@ -36,13 +36,13 @@ class Stopwatch(L.Callback):
     """Times each step except the first of a turn, ends the turn, and times the validation at its end.
 
     Attributes:
-        updates: timed steps.
+        steps: timed steps.
         seconds: duration of each step.
         validations: duration of each validation.
     """
 
     def __init__(self) -> None:
-        self.updates: list[StepShapes] = []
+        self.steps: list[StepShapes] = []
         self.seconds: list[float] = []
         self.validations: list[float] = []
         self._turn: list[StepShapes] = []
@@ -59,10 +59,10 @@ class Stopwatch(L.Callback):
             self._turn.append(StepShapes(Counter(), 0))
             is_over = self._starts[-1] - self._starts[0] > ROUND_S and len(self._turn) > LEAST_UPDATES
             trainer.should_stop = trainer.should_stop or is_over
-        update = self._turn[-1]
-        unanswered = update.unprojected + pl_module.task.num_unprojected(batch)
-        shapes = Counter(update.shapes) + Counter([shape_of(batch, pl_module.network)])
-        self._turn[-1] = StepShapes(shapes, update.tokens + batch.num_nonpadding, unanswered)
+        step = self._turn[-1]
+        unanswered = step.unprojected + pl_module.task.num_unprojected(batch)
+        shapes = Counter(step.shapes) + Counter([shape_of(batch, pl_module.network)])
+        self._turn[-1] = StepShapes(shapes, step.tokens + batch.num_nonpadding, unanswered)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Records the start time of a validation."""
@@ -75,7 +75,7 @@ class Stopwatch(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Adds the turn to the earlier ones."""
         self.seconds += [after - before for before, after in pairwise(self._starts[1:])]
-        self.updates += self._turn[1:-1]
+        self.steps += self._turn[1:-1]
         self._turn, self._starts = [], []
 
 
@@ -87,7 +87,7 @@ class TimedTraining:
         endless.trainer.val_check_interval = endless.trainer.max_steps = 10**9
         self.settings = RunSettings.of(endless)
         self.interval = config.trainer.val_check_interval / config.trainer.accumulate_grad_batches
-        self.estimate: BatchEstimate = data.estimate(config, sample=SAMPLE, num_updates=UPDATES)
+        self.estimate: BatchEstimate = data.estimate(config, sample=SAMPLE, num_steps=STEPS)
         task = make_task(self.settings, data.tokenizer, data.info)
         self.module = make_module(self.settings, task)
         self.data: DataModule = make_data_module(self.settings, task, data.splits)
@@ -95,13 +95,13 @@ class TimedTraining:
 
     def take_turn(self) -> None:
         """Runs some steps, continuing after the previous turn, and a validation."""
-        self.data.start = len(self.stopwatch.updates)
+        self.data.start = len(self.stopwatch.steps)
         self._trainer().fit(self.module, self.data)
 
     def pace(self) -> StepTiming:
         """The mean speed; time is assumed to be proportional to FLOPs, because the timed steps may differ from
         others."""
-        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, updates=self.stopwatch.updates)))
+        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, steps=self.stopwatch.steps)))
         return StepTiming(
             rate * fmean(operations(self.estimate)), fmean(self.stopwatch.validations or [0.0]), self.interval
         )

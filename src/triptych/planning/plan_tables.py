@@ -57,7 +57,7 @@ def plan_summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     layers = {name: len(stack.layers) for name, stack in zip(network.stack_names, network.stacks, strict=True)}
-    updates = config.trainer.max_steps
+    steps = config.trainer.max_steps
     about = "about " if forecast.estimate.sample else ""
     examples = "" if config.batch.global_size is None else f"{counted(config.batch.global_size, 'example')}, "
     rows = {
@@ -68,8 +68,8 @@ def plan_summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
             f"  {name}": f"{number:,}" if number or name != "head" else "0 (tied to the embedding)"
             for name, number in parameters_by_part(network).items()
         },
-        "steps": f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens",
-        "tokens": f"{about}{amount(updates * forecast.estimate.tokens)} in total",
+        "steps": f"{steps:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens",
+        "tokens": f"{about}{amount(steps * forecast.estimate.tokens)} in total",
         "compute": f"{about}{amount(forecast.flops, 'FLOP')} in total, "
         f"{amount(forecast.flops_per_step, 'FLOP')} per step",
         "device": device.name,
@@ -82,12 +82,12 @@ def plan_summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
 
 def estimate(forecast: Forecast, device: Device, *, is_here: bool) -> str:
     """The duration of the run, and how it was determined."""
-    updates = forecast.estimate.config.trainer.max_steps
+    steps = forecast.estimate.config.trainer.max_steps
     seconds = measured_seconds(forecast, device) if is_here else None
     if seconds is not None:
         processes = "" if forecast.world_size == 1 else " with one process"
         return (
-            f"{duration(updates * seconds)}: measured on this computer{processes}, {1000 * seconds:.3g} ms per step on "
+            f"{duration(steps * seconds)}: measured on this computer{processes}, {1000 * seconds:.3g} ms per step on "
             "arbitrary tokens, without validation, test, logging and reading data"
         )
     computed = computed_seconds(forecast, device)

@@ -19,12 +19,12 @@ class Pruned(Exception):
     """The run was pruned and has saved its state.
 
     Args:
-        update: completed steps.
+        step: completed steps.
     """
 
-    def __init__(self, update: int) -> None:
-        super().__init__(f"pruned after {counted(update, 'step')}")
-        self.update = update
+    def __init__(self, step: int) -> None:
+        super().__init__(f"pruned after {counted(step, 'step')}")
+        self.step = step
 
 
 class Pruning(L.Callback):
@@ -72,13 +72,13 @@ class Pruning(L.Callback):
         pruned = False
         if trainer.is_global_zero:
             every = trainer.val_check_interval
-            updates = every // trainer.accumulate_grad_batches if isinstance(every, int) else 1
+            interval = every // trainer.accumulate_grad_batches if isinstance(every, int) else 1
             # This sampler draws nothing: the parameters exist already.
             study = load_study(
                 study_name=self.study,
                 storage=open_storage(self.storage),
                 sampler=RandomSampler(),
-                pruner=make_pruner(self.pruner, updates),
+                pruner=make_pruner(self.pruner, interval),
             )
             self._trial = Trial(study, study.get_trials(deepcopy=False)[self.trial]._trial_id)
             pruned = "pruned_at" in self._trial.user_attrs

@@ -82,7 +82,7 @@ def distribution_of(override: Override) -> Distribution:
     sweep, line = override.value(), override.input_line
     assert isinstance(sweep, Sweep)
     for tag in sweep.tags - {"log"}:
-        raise ConfigError(f"{line}: there is no tag {tag}; expected tag(log,...){nearest(tag, ['log'])}")
+        raise ConfigError(f"{line}: unknown tag {tag}; expected tag(log,...){nearest(tag, ['log'])}")
     log = "log" in sweep.tags
     if isinstance(sweep, ChoiceSweep | RangeSweep) and sweep.shuffle:
         raise ConfigError(f"{line}: a search does not support shuffle")

@@ -81,18 +81,18 @@ def lock_in(locks: Path, name: str) -> Lock:
     return Lock(locks / f"{name}.lock", str(locks), "run only one command at a time on this search")
 
 
-def make_pruner(name: PrunerName, updates: int) -> "BasePruner":
+def make_pruner(name: PrunerName, interval: int) -> "BasePruner":
     """The pruner, which compares a trial with the others.
 
     Args:
         name: none; median (Golovin et al. 2017, "Google Vizier", section 3.2.2); successive_halving (Li et al. 2020, "A
             System for Massively Parallel Hyperparameter Tuning"); hyperband (Li et al. 2018).
-        updates: steps between two validations, the smallest budget with a value to compare.
+        interval: steps between two validations, the smallest budget with a value to compare.
     """
     from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 
     if name == "median":
         return MedianPruner(n_startup_trials=0)
     if name == "successive_halving":
-        return SuccessiveHalvingPruner(min_resource=updates)
-    return HyperbandPruner(min_resource=updates) if name == "hyperband" else NopPruner()
+        return SuccessiveHalvingPruner(min_resource=interval)
+    return HyperbandPruner(min_resource=interval) if name == "hyperband" else NopPruner()

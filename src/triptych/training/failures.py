@@ -32,7 +32,7 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
         yield
     except NonFiniteError as error:
         raise RunError(
-            f"{error}; it read {data.describe_update(error.update)}. Run the same command with on_nonfinite=skip to "
+            f"{error}. Examples: {data.describe_step(error.step)}. Run the same command with on_nonfinite=skip to "
             "skip "
             f"such steps, or resume in another run_dir with resume={settings.run_dir} and optimizer.lr below "
             f"{settings.learning_rate}"
@@ -55,12 +55,14 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
             advice = f"lower batch.eval_batch_size={loader.eval_batch_size}"
         else:
             parts = settings.trainer.accumulate_grad_batches
-            size = f"size={loader.global_size}" if loader.max_tokens is None else f"tokens={loader.max_tokens}"
+            size = (
+                f"global_size={loader.global_size}" if loader.max_tokens is None else f"max_tokens={loader.max_tokens}"
+            )
             advice = (
-                f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
+                f"raise trainer.accumulate_grad_batches={parts} (the same step in more parts), or lower "
                 f"batch.{size} or shape.max_length={settings.max_length}"
             )
-        raise RunError(f"out of memory after {counted(trainer.global_step, 'update')}: {advice}") from error
+        raise RunError(f"out of memory after {counted(trainer.global_step, 'step')}: {advice}") from error
 
 
 def is_loss_of_a_peer(error: BaseException) -> bool:

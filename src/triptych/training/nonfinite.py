@@ -16,14 +16,14 @@ class NonFiniteError(ArithmeticError):
     """A loss or gradient that is infinite or NaN; the weights are still those of the previous step.
 
     Args:
-        update: number of the step, from 1.
+        step: number of the step, from 1.
         loss: loss of the step, in nats per target label.
         norm: norm of its gradient.
     """
 
-    def __init__(self, update: int, loss: float, norm: float) -> None:
-        super().__init__(f"update {update}: the loss is {loss} and the norm of its gradient {norm}")
-        self.update = update
+    def __init__(self, step: int, loss: float, norm: float) -> None:
+        super().__init__(f"step {step}: the loss is {loss} and the norm of its gradient {norm}")
+        self.step = step
 
 
 class NonFiniteSteps:
@@ -40,11 +40,11 @@ class NonFiniteSteps:
         self.skips, self.skipped = skips, 0
         self._noted: tuple[int, HostCopy] | None = None
 
-    def add(self, update: int, loss: float, norm: float) -> None:
+    def add(self, step: int, loss: float, norm: float) -> None:
         """Counts a step that is not finite.
 
         Args:
-            update: number of the step, from 1.
+            step: number of the step, from 1.
             loss: loss of the step, in nats per target label.
             norm: norm of its gradient.
 
@@ -52,14 +52,14 @@ class NonFiniteSteps:
             NonFiniteError: if such steps are not skipped.
         """
         if not self.skips:
-            raise NonFiniteError(update, loss, norm)
+            raise NonFiniteError(step, loss, norm)
         self.skipped += 1
 
-    def look_later(self, update: int, loss: Float[Tensor, ""], norm: Float[Tensor, ""]) -> None:
+    def look_later(self, step: int, loss: Float[Tensor, ""], norm: Float[Tensor, ""]) -> None:
         """Records a step for a later check, after checking the previous one.
 
         Args:
-            update: number of the step, from 1.
+            step: number of the step, from 1.
             loss: loss of the step, in nats per target label.
             norm: norm of its gradient.
 
@@ -67,7 +67,7 @@ class NonFiniteSteps:
             NonFiniteError: if the previous step was not finite.
         """
         self.look()
-        self._noted = update, HostCopy(torch.stack((loss.float(), norm.float())))
+        self._noted = step, HostCopy(torch.stack((loss.float(), norm.float())))
 
     def look(self) -> None:
         """Checks the recorded step.
@@ -76,7 +76,7 @@ class NonFiniteSteps:
             NonFiniteError: if it is not finite and such steps are not skipped.
         """
         if self._noted is not None:
-            (update, noted), self._noted = self._noted, None
+            (step, noted), self._noted = self._noted, None
             loss, norm = noted.wait()[0].tolist()
             if not isfinite(norm):
-                self.add(update, loss, norm)
+                self.add(step, loss, norm)

@@ -153,4 +153,4 @@ def test_workers_change_nothing() -> None:
         data.start = 5
         seen.append([(b.inputs.tolist(), b.num_labels_in_step) for b in islice(data.train_dataloader(), 12)])
     assert seen[0] == seen[1]
-    assert "window [" in data.describe_update(6)
+    assert "window [" in data.describe_step(6)

@@ -32,9 +32,7 @@ def test_piped_a_training_says_how_it_goes(tmp_path: Path) -> None:
     overrides = ["experiment=dates/translation", *small, "logger=csv", "trainer.max_steps=6"]
     finished = run("train", *overrides, "trainer.val_check_interval=2", "run_dir=run", cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
-    lines = re.findall(
-        r"^update (\d) of 6: validation loss (\S+), exact match \S+ %(.*)$", finished.stderr, re.MULTILINE
-    )
+    lines = re.findall(r"^step (\d) of 6: validation loss (\S+), exact match \S+ %(.*)$", finished.stderr, re.MULTILINE)
     assert [update for update, *_ in lines] == ["2", "4", "6"]
     series = [line.split(",") for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines()]
     column = series[0].index("val/loss")

@@ -126,15 +126,15 @@ class DataModule(L.LightningDataModule):
         assert self.train is not None
         return self._loader(Collated(self.train, packed=self.packed), self._training_sampler())
 
-    def describe_update(self, update: int, count: int = 3) -> str:
+    def describe_step(self, step: int, count: int = 3) -> str:
         """Describes the examples of a step for a message.
 
         Args:
-            update: number of the step, from 1.
+            step: number of the step, from 1.
             count: number of examples to name.
         """
         assert self.train is not None
-        indices = self._training_sampler().indices_of_step(update - 1)
+        indices = self._training_sampler().indices_of_step(step - 1)
         examples = [self.train[i].example for i in indices[:count]]
         names = [f"window {i.tolist()}" if e is None else e.where for i, e in zip(indices, examples, strict=False)]
         return "; ".join(names) + (f"; and {len(indices) - count} more" if len(indices) > count else "")

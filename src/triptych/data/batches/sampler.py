@@ -81,7 +81,7 @@ class StepSampler(ABC):
         """Returns the indices of the examples of step k."""
 
     @abstractmethod
-    def num_labels(self, update: Int[np.ndarray, "indices_of_step *place"]) -> int:
+    def num_labels(self, indices: Int[np.ndarray, "indices_of_step *place"]) -> int:
         """Returns the number of labels of a step that count towards the loss."""
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -90,10 +90,10 @@ class StepSampler(ABC):
         i = self.start
         while True:
             k, part = divmod(i, self.accumulate)
-            update = self.indices_of_step(k)
+            indices = self.indices_of_step(k)
             first = part * self.ranks.world_size + self.ranks.rank
-            mine = update[first :: self.parts]  # strided, so that every part gets all sizes
-            yield MicroBatch(mine, self.num_labels(update))
+            mine = indices[first :: self.parts]  # strided, so that every part gets all sizes
+            yield MicroBatch(mine, self.num_labels(indices))
             i += 1
 
 
@@ -133,7 +133,7 @@ class TrainingSampler(StepSampler):
             raise ValueError("the training split is empty")
         super().__init__(step_size=step_size, seed=seed, ranks=ranks, start=start)
         self.sizes, self.num_scored = sizes, num_scored
-        self._cuts: Int[np.ndarray, " updates+1"]  # into a sorted pool
+        self._cuts: Int[np.ndarray, " steps+1"]  # into a sorted pool
         if (size := step_size.global_size) is not None:
             # A pool of several epochs would sort the copies of an example into one step.
             self._cuts = np.arange(max(1, min(pool_size, len(sizes) // size)) + 1) * size
@@ -148,19 +148,19 @@ class TrainingSampler(StepSampler):
         """Number of steps per pool."""
         return len(self._cuts) - 1
 
-    def indices_of_step(self, k: int) -> Int[np.ndarray, " update"]:
+    def indices_of_step(self, k: int) -> Int[np.ndarray, " indices"]:
         """Returns the indices of the examples of step k, sorted by size."""
         indices, order = self._pool(k // self.pool_size)
         place = order[k % self.pool_size]
         return indices[self._cuts[place] : self._cuts[place + 1]]
 
-    def num_labels(self, update: Int[np.ndarray, " update"]) -> int:
-        return int(self.num_scored[update].sum())
+    def num_labels(self, indices: Int[np.ndarray, " indices"]) -> int:
+        return int(self.num_scored[indices].sum())
 
     def _permutation_of(self, epoch: int) -> Int[np.ndarray, " examples"]:
         return np.random.default_rng((self.seed, 0, epoch)).permutation(len(self.sizes))
 
-    def _pool_of(self, number: int) -> tuple[Int[np.ndarray, " pool"], Int[np.ndarray, " updates"]]:
+    def _pool_of(self, number: int) -> tuple[Int[np.ndarray, " pool"], Int[np.ndarray, " steps"]]:
         """Returns the examples of a pool, sorted by size, and the order of its steps."""
         pool = self._cuts[-1]
         places = np.arange(number * pool, (number + 1) * pool)
@@ -170,7 +170,7 @@ class TrainingSampler(StepSampler):
         return indices, np.random.default_rng((self.seed, 1, number)).permutation(self.pool_size)
 
 
-def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.ndarray, " updates+1"]:
+def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.ndarray, " steps+1"]:
     """Cuts a list greedily into parts of at most ``batch_tokens`` tokens; returns the cuts, including 0 and the end.
 
     Args:

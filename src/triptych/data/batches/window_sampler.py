@@ -71,8 +71,8 @@ class WindowSampler(StepSampler):
                 rows[mine] = self._windows_of(text, np.arange(number, number + len(mine)))
         return rows
 
-    def num_labels(self, update: Int[np.ndarray, "batch_size 3"]) -> int:
-        return sum(self.windows.num_scored(n) for n in (update[:, 2] - update[:, 1]).tolist())
+    def num_labels(self, indices: Int[np.ndarray, "batch_size 3"]) -> int:
+        return sum(self.windows.num_scored(n) for n in (indices[:, 2] - indices[:, 1]).tolist())
 
     def _block_of(self, block: int) -> tuple[Int[np.ndarray, " block"], Int[np.ndarray, " texts"]]:
         """Returns the text of each window of a block, and the number of earlier windows of each text."""

@@ -80,8 +80,8 @@ class Clip(Family):
         scale = tensors.get("logit_scale")
         if scale is not None and scale > torch.tensor(LARGEST_SCALE).log().to(scale.dtype):
             raise ConfigError(
-                f"{config.place}: logit_scale={float(scale):g}; expected at most {math.log(LARGEST_SCALE):g}, for "
-                f"cosines are multiplied by {LARGEST_SCALE:g} at most"
+                f"{config.place}: logit_scale={float(scale):g}; expected at most {math.log(LARGEST_SCALE):g}, "
+                f"since the scale of cosines is limited to {LARGEST_SCALE:g}"
             )
         side, patch = vision.size("image_size"), vision.size("patch_size")
         patches = {

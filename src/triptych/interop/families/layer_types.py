@@ -29,7 +29,7 @@ def layer_windows(config: HFConfig, kinds: Sequence[str], window: int | None) ->
     if SLIDING not in types:
         return None
     if window is None:
-        raise ConfigError(f"{config.place}: sliding_window=None; expected how far layers of {SLIDING} see")
+        raise ConfigError(f"{config.place}: sliding_window=None; expected the window of layers of {SLIDING}")
     return [window if kind == SLIDING else None for kind in types]
 
 

@@ -118,8 +118,8 @@ class Whisper(Family):
         seconds, rest = divmod(positions * STRIDE * hop, RATE)
         if rest:
             raise ConfigError(
-                f"model.encoder.max_length={positions}: {positions * STRIDE * hop / RATE:g} s of sound; "
-                "WhisperFeatureExtractor wants whole seconds, of which audio_embedding.seconds must be as many"
+                f"model.encoder.max_length={positions}: {positions * STRIDE * hop / RATE:g} s of audio; "
+                "WhisperFeatureExtractor requires whole seconds, and audio_embedding.seconds must be equal to them"
             )
         return {
             "decoder_layers": model["decoder.num_layers"],

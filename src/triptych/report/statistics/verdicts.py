@@ -322,11 +322,11 @@ def _configuration(run: RecordedRun) -> object:
     ``triptych.planning.matching``, which depends on the order of the examples and so on the seed. Without settings, the
     number of steps identifies the configuration. Runs of a study's variant start from other runs of the same seed."""
     solved = ((run.match or {}).get("solved") or {}).get("trainer.max_steps")
-    updates = None if run.settings else run.steps
+    steps = None if run.settings else run.steps
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
     if run.variant:
         own.pop("init_from", None)
-    return run.variant, run.experiment, run.params, updates, tuple(sorted(own.items()))
+    return run.variant, run.experiment, run.params, steps, tuple(sorted(own.items()))
 
 
 def _labels(runs: Sequence[RecordedRun]) -> list[str]:

@@ -75,14 +75,14 @@ class CostTracker(L.Callback):
         """The fraction of non-padding tokens among the computed positions."""
         return self.tokens / self._slots if self._slots else 0.0
 
-    def flops_by_part(self, updates: int) -> dict[str, int]:
+    def flops_by_part(self, num_steps: int) -> dict[str, int]:
         """Returns the training FLOPs by part of the network, and those of the optimizer, if it has any.
 
         Args:
-            updates: number of steps so far.
+            num_steps: number of steps so far.
         """
         flops = self.cost.by_part(self.shapes, unanswered=self.unanswered)
-        return flops | ({"optimizer": updates * self.flops_of_step} if self.flops_of_step else {})
+        return flops | ({"optimizer": num_steps * self.flops_of_step} if self.flops_of_step else {})
 
     @property
     def mean_lengths(self) -> tuple[int, int]:

@@ -83,19 +83,19 @@ class LossSpikeMonitor(L.Callback):
         self._pending = []
         losses = torch.stack([loss.to(pl_module.device) for loss in parts]).view(-1, accumulate).sum(1).tolist()
         sizes = np.reshape(tokens, (-1, accumulate)).sum(1) / np.reshape(examples, (-1, accumulate)).sum(1).clip(1)
-        for update, loss, size in zip(count(step - len(losses) + 1), losses, sizes.tolist()):
-            if (usual := self.look(update, loss, size)) is not None and trainer.is_global_zero:
+        for number, loss, size in zip(count(step - len(losses) + 1), losses, sizes.tolist()):
+            if (usual := self.look(number, loss, size)) is not None and trainer.is_global_zero:
                 data: Any = trainer.datamodule  # type: ignore[attr-defined]
                 assert isinstance(data, DataModule)
-                read = data.describe_update(update)
-                what = "update %s: the loss rose to %.4g, where %.4g is usual for examples of this size; it read %s"
-                log.warning(what, update, loss, usual, read)
+                read = data.describe_step(number)
+                what = "step %s: the loss rose to %.4g; %.4g is usual for examples of this size. Examples: %s"
+                log.warning(what, number, loss, usual, read)
 
-    def look(self, update: int, loss: float, size: float) -> float | None:
+    def look(self, step: int, loss: float, size: float) -> float | None:
         """Checks the loss of a step, and stores it unless it is a spike.
 
         Args:
-            update: number of the step, from 1.
+            step: number of the step, from 1.
             size: mean number of tokens of its examples.
 
         Returns:
@@ -106,8 +106,8 @@ class LossSpikeMonitor(L.Callback):
         rise, usual = self._rise(loss, size)
         if rise is not None and len(self._rises) >= FIRST:
             is_far = rise > max(LEAST, self.factor * np.sort(self._rises)[-2])
-            if is_far and not (self.spikes and update - self.spikes[-1] <= PAUSE):
-                self.spikes.append(update)
+            if is_far and not (self.spikes and step - self.spikes[-1] <= PAUSE):
+                self.spikes.append(step)
                 return usual
         self._sizes, self._losses = (
             np.append(old, new)[-self.window :] for old, new in ((self._sizes, size), (self._losses, loss))

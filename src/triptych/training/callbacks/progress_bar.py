@@ -72,7 +72,7 @@ class ProgressBar(RichProgressBar):
         if (left := trainer.max_steps - step) and step > self._first:
             seconds = left * (now - self._began) / (step - self._first)
             said += f"; {left:,} left, about {duration(max(seconds, 1.0))}"
-        log.info("update %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
+        log.info("step %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
 
     def configure_columns(self, trainer: L.Trainer) -> list[ProgressColumn]:
         """Returns Lightning's columns, with the remaining or the total time, since both do not fit into 80 columns."""

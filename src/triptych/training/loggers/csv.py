@@ -67,16 +67,16 @@ class CSVLogger(Logger):
         return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
 
     @rank_zero_only
-    def rewind(self, updates: int, *, pending_validation: bool) -> None:
+    def rewind(self, num_steps: int, *, pending_validation: bool) -> None:
         """Removes the rows after a checkpoint, which will be logged again.
 
         Args:
-            updates: number of steps at the checkpoint.
+            num_steps: number of steps at the checkpoint.
             pending_validation: whether the validation after the last of them is pending.
         """
-        rows = [row for row in self.rows() if int(row["step"]) < updates]
+        rows = [row for row in self.rows() if int(row["step"]) < num_steps]
         if pending_validation:
-            rows = [row for row in rows if int(row["step"]) < updates - 1 or not is_validation(row)]
+            rows = [row for row in rows if int(row["step"]) < num_steps - 1 or not is_validation(row)]
         self._columns = list(rows[0]) if rows else []
         if rows:
             self._rewrite(rows)

@@ -36,13 +36,13 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """Flushes all events. (Lightning's version writes hyperparameters, which are in config.yaml.)"""
         self.experiment.flush()
 
-    def rewind(self, updates: int) -> None:
+    def rewind(self, num_steps: int) -> None:
         """Makes TensorBoard drop the values after a checkpoint, which will be logged again.
 
         Args:
-            updates: number of steps at the checkpoint.
+            num_steps: number of steps at the checkpoint.
         """
-        self._kwargs["purge_step"] = updates
+        self._kwargs["purge_step"] = num_steps
 
 
 def check_tensorboard() -> None:
