@@ -84,6 +84,7 @@ check: .venv/installed
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/python tests/phrases.py
 	.venv/bin/shellcheck --exclude=SC1091 .ci/run slurm/*.sbatch # SC1091: .venv is not followed
 
 .venv/base: pyproject.toml constraints.txt

@@ -324,7 +324,7 @@ class TestPictures:
             found = maps.encoder if name.startswith("encoder") else maps.decoder
             assert found is not None
             assert tokens_of(figure["data"][0]["y"]) == list(found.queries)
-            assert "each token that it reads" in figure["layout"]["title"]["subtitle"]["text"]
+            assert "rows: input tokens" in figure["layout"]["title"]["subtitle"]["text"]
 
 
 class Unseen(MultiHeadAttention):

@@ -367,7 +367,7 @@ def test_a_search_on_a_full_disk_ends_in_a_line_and_can_be_resumed(suffix: str, 
 def test_a_text_that_is_no_journal_is_not_cut(tmp_path: Path) -> None:
     path = tmp_path / "x.journal"
     path.write_text("my notes")
-    with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: expected a journal of Optuna's"):
+    with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: expected an Optuna journal"):
         open_storage(path)
     assert path.read_text() == "my notes"
 

@@ -118,7 +118,9 @@ def test_what_a_study_may_not_say(changes: dict[str, object], answer: str, tmp_p
 
 
 def test_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"study recal: no such study, and no YAML file; did you mean recall\?"):
+    with pytest.raises(
+        ConfigError, match=r"study recal: no such study; expected a name or a YAML file; did you mean recall\?"
+    ):
         read_study("recal")
     with pytest.raises(ConfigError, match=r"recall\.yaml: recall is a study of Triptych's own"):
         read_study(str(write(tmp_path).rename(tmp_path / "recall.yaml")))

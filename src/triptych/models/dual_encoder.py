@@ -201,7 +201,7 @@ class DualEncoder(DualEncoderBase):
         )
         for name, stack in (("encoder", encoder), ("source_encoder", source_encoder)):
             if stack.causal:
-                raise ValueError(f"model.{name}.causal=true: an encoder sees both sides; DualDecoder are causal")
+                raise ValueError(f"model.{name}.causal=true: an encoder is bidirectional; DualDecoder is causal")
         self.encoder, self.source_encoder = encoder, source_encoder
 
 

@@ -135,8 +135,8 @@ def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
         return tuple(f"{embedding.hop * embedding.stride * i:.2f} s" for i in range(embedding.count(tokens.shape[1])))
     if tokens.ndim == 2:
         return tuple(task.names_of(tokens[0].tolist()))
-    (embedding,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
-    rows, columns = embedding.grid
+    (patches,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
+    rows, columns = patches.grid
     return ("<cls>", *(f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)))
 
 
