@@ -197,11 +197,11 @@ def read_table(path: Path, columns: Mapping[str, str]) -> ScalingInput:
             size, loss = number(row, "params"), number(row, "loss")
             known = {name: number(row, name) for name in ("tokens", "train_flops") if heads[name] in found}
             tokens = known.get("tokens", known.get("train_flops", 0.0) / (6 * size))
-            operations = known.get("train_flops", 6 * size * tokens)
+            flops = known.get("train_flops", 6 * size * tokens)
             name = row.get(heads["architecture"]) or "models"
             seed = int(number(row, "seed")) if heads["seed"] in found else 1
             word = ARCHITECTURES[name].word if name in ARCHITECTURES else name
-            points.append(Point(f"line {reader.line_num}", word, seed, size, tokens, operations, loss))
+            points.append(Point(f"line {reader.line_num}", word, seed, size, tokens, flops, loss))
     points.sort(key=lambda point: point.architecture)
     return ScalingInput(path.name, LOSS, tuple(points), {}, None, ())
 

@@ -110,7 +110,7 @@ def test_intervals_cover_the_truth() -> None:
     x, hits = np.geomspace(1, 64, 7)[:, None].repeat(2, 0), 0
     for seed in range(60):
         noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(len(x)))
-        fit = fit_power_law(("operations",), x, (1 + x[:, 0] ** -0.5) * noise, 1.0, num_draws=200, seed=seed)
+        fit = fit_power_law(("flops",), x, (1 + x[:, 0] ** -0.5) * noise, 1.0, num_draws=200, seed=seed)
         low, high = np.percentile(fit.exponent_draws, [2.5, 97.5])
         hits += int(low <= 0.5 <= high)
     assert 51 <= hits <= 60

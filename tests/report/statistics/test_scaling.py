@@ -104,7 +104,7 @@ def test_budgets_are_grouped_by_what_was_spent() -> None:
 
 def test_the_frontier_is_of_means_over_seeds_that_nothing_beats() -> None:
     points = ladder("full", 0.5, 0.5)
-    front = find_frontier(points, "operations")
+    front = find_frontier(points, "flops")
     assert len(front) == 4
     for point in front:
         same = [p.loss for p in points if p.parameters == point.parameters and abs(p.tokens / point.tokens - 1) < 0.01]
@@ -130,7 +130,7 @@ class TestContrast:
     def test_what_follows_from_the_two_exponents(self) -> None:
         fit = fit_ladder(ladder("full", 0.6, 0.3, noise=0), FLOOR, None)
         values = {name: exponent.value for name, exponent in fit.exponents.items()}
-        assert values == pytest.approx({"parameters": 0.6, "tokens": 0.3, "operations": 0.2, "size": 1 / 3}, rel=1e-3)
+        assert values == pytest.approx({"parameters": 0.6, "tokens": 0.3, "flops": 0.2, "size": 1 / 3}, rel=1e-3)
         n = np.geomspace(1e2, 1e7, 20_001)  # the best size for a budget, by brute force
         best = [n[np.argmin([loss_of(x, c / (6 * x), 0.6, 0.3) for x in n])] for c in (1e11, 1e13)]
         assert math.log(best[1] / best[0]) / math.log(100) == pytest.approx(values["size"], rel=1e-2)
@@ -145,10 +145,10 @@ def write_ladder(write_run, tmp_path: Path):
         for point in ladder(architecture, alpha, beta, seed=len(architecture)):
             if point.parameters not in sizes:
                 continue
-            cost = {"train_flops": point.operations, "train_tokens": round(point.tokens), "params": point.parameters}
+            cost = {"train_flops": point.flops, "train_tokens": round(point.tokens), "params": point.parameters}
             write_run(
                 architecture, "language_modeling", dict.fromkeys(keys, point.loss), optimum=dict.fromkeys(keys, FLOOR),
-                seed=point.seed, changes=cost | changes, name=f"-{point.parameters}-{point.operations:.0e}",
+                seed=point.seed, changes=cost | changes, name=f"-{point.parameters}-{point.flops:.0e}",
             )  # fmt: skip
         return tmp_path / "runs"
 
@@ -253,7 +253,7 @@ class TestTable:
         path.write_text("\n".join([head, *rows, ""]))
         return path
 
-    def test_operations_stand_for_tokens(self, tmp_path: Path) -> None:
+    def test_flops_stand_for_tokens(self, tmp_path: Path) -> None:
         """As a user starts it, after a column that is spelled wrongly."""
         self.write(tmp_path / "models.csv")
         column = ["scaling", "models.csv", "--column", "params=Model Size", "--column"]

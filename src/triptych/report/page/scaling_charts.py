@@ -45,10 +45,11 @@ _KINDS = {style.word: name for name, style in ARCHITECTURES.items()}
 _FASTER = {
     "parameters": ("loss", "falls faster with parameters (alpha"),
     "tokens": ("loss", "falls faster with data (beta"),
-    "operations": ("loss", "falls faster with FLOPs (exponent"),
+    "flops": ("loss", "falls faster with FLOPs (exponent"),
     "size": ("best size", "grows faster with FLOPs (exponent"),
 }
-_AXES = {"operations": "training FLOPs", "parameters": "trainable parameters", "tokens": "training tokens"}
+_LABELS = {name: "FLOPs" if name == "flops" else name for name in VARIABLES}
+_AXES = {"flops": "training FLOPs", "parameters": "trainable parameters", "tokens": "training tokens"}
 _SHADES = (0.35, 0.5, 0.65, 0.8, 1.0)
 
 
@@ -165,7 +166,7 @@ def tabulate_alone(ladders: Sequence[Ladder]) -> list[list[Cell]]:
             rows.append(
                 [
                     _name("Architecture", ladder),
-                    Cell("Against", "words", name),
+                    Cell("Against", "words", _LABELS[name]),
                     Cell("Exponent [95 %]", "number", _show(Exponent(law.exponents[0], float(low), float(high)))),
                     Cell("Coefficient", "number", f"{law.coefficients[0]:.4g}"),
                     Cell("E", "number", f"{law.irreducible:.4f}"),
@@ -188,7 +189,7 @@ def tabulate_minima(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[
             rows.append(
                 [
                     _name("Architecture", ladder),
-                    Cell("FLOPs", "number", amount(budget.operations)),
+                    Cell("FLOPs", "number", amount(budget.flops)),
                     Cell("Best size", "number", amount(budget.best) if has_minimum else "none"),
                     Cell("95 %", "number", bounds if has_minimum else ""),
                     Cell("Tried sizes", "number", f"{amount(sizes[0])} to {amount(sizes[-1])}"),
@@ -206,7 +207,7 @@ def tabulate_models(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[
             _name("Architecture", ladder),
             Cell("Parameters", "number", amount(point.parameters)),
             Cell("Tokens", "number", amount(point.tokens)),
-            Cell("FLOPs", "number", amount(point.operations)),
+            Cell("FLOPs", "number", amount(point.flops)),
             Cell("Seed", "number", str(point.seed)),
             Cell(metric.title, "number", metric.show(point.loss)),
             Cell("Residual", "number", f"{100 * math.expm1(residual):+.2f} %"),
@@ -219,7 +220,7 @@ def tabulate_models(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[
 
 def draw_frontiers(metric: MetricSpec, ladders: Sequence[Ladder]) -> Switch:
     """The loss against FLOPs, parameters and tokens, with the law of each variable alone and its band."""
-    return {name: _draw_frontier(metric, ladders, name) for name in VARIABLES}
+    return {label: _draw_frontier(metric, ladders, name) for name, label in _LABELS.items()}
 
 
 def _draw_frontier(metric: MetricSpec, ladders: Sequence[Ladder], variable: str) -> Figure:
@@ -265,9 +266,9 @@ def _draw_iso_flops(metric: MetricSpec, ladder: Ladder, budgets: Sequence[IsoFlo
         c0, c1, c2 = budget.coefficients
         curve = line(x, c0 + c1 * np.log(x) + c2 * np.log(x) ** 2, _colour(ladder)) | {"hoverinfo": "skip"}
         points = _draw_points(ladder, budget.points, "parameters", lambda point: point.loss)
-        traces += [shade | curve, shade | points | {"name": f"{amount(budget.operations)} FLOPs"}]
+        traces += [shade | curve, shade | points | {"name": f"{amount(budget.flops)} FLOPs"}]
         at = {"x": math.log10(x[0]), "y": curve["y"][0], "xanchor": "left", "yanchor": "bottom", "yshift": 4}
-        labels.append(at | {"text": amount(budget.operations)})
+        labels.append(at | {"text": amount(budget.flops)})
     inside = [budget for budget in budgets if budget.is_inside]
     minima = dots([x.best for x in inside], [x.lowest for x in inside], "var(--ink)", "cross", 11)
     traces.append(minima | {"name": "minimum", "hovertemplate": "best size %{x:.4s}: %{y:.4g}<extra></extra>"})
@@ -292,7 +293,7 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
             "xaxis": _make_log_axis(_AXES[variable]),
             "yaxis": make_axis() | {"ticksuffix": " %", "zeroline": True, "zerolinecolor": "var(--soft)"},
         }
-        figures[variable] = {"data": traces, "layout": layout}
+        figures[_LABELS[variable]] = {"data": traces, "layout": layout}
     return figures
 
 

@@ -15,11 +15,11 @@ from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.power_laws import PowerLaw, fit_power_law
 from triptych.report.statistics.significance import CONFIDENCE, adjust_by_holm
 
-VARIABLES = ("operations", "parameters", "tokens")
+VARIABLES = ("flops", "parameters", "tokens")
 EXPONENTS = {
     "parameters": "alpha, of parameters",
     "tokens": "beta, of tokens",
-    "operations": "of FLOPs",
+    "flops": "of FLOPs",
     "size": "of the best size",
 }
 """Exponents of the law in parameters and tokens, and those that follow for the FLOPs C, in proportion to N D. The best
@@ -39,7 +39,7 @@ class Point:
         seed: of its training.
         parameters: trainable parameters.
         tokens: that the network has read in training.
-        operations: training FLOPs.
+        flops: training FLOPs.
         loss: on the test set.
     """
 
@@ -48,7 +48,7 @@ class Point:
     seed: int
     parameters: float
     tokens: float
-    operations: float
+    flops: float
     loss: float
 
 
@@ -73,7 +73,7 @@ class IsoFlop:
     approach 2): loss = c_0 + c_1 log N + c_2 (log N)^2.
 
     Attributes:
-        operations: mean training FLOPs.
+        flops: mean training FLOPs.
         points: the models.
         coefficients: c_0, c_1, c_2.
         best: N at the minimum; NaN if the parabola opens downwards.
@@ -84,7 +84,7 @@ class IsoFlop:
         is_inside: whether the minimum lies between the smallest and the largest size tried.
     """
 
-    operations: float
+    flops: float
     points: tuple[Point, ...]
     coefficients: tuple[float, float, float]
     best: float
@@ -182,7 +182,7 @@ def derive_exponents(
 ) -> dict[str, Float[np.ndarray, " draws"]]:
     """All of ``EXPONENTS``, from the two of the law."""
     whole = alpha + beta
-    return {"parameters": alpha, "tokens": beta, "operations": alpha * beta / whole, "size": beta / whole}
+    return {"parameters": alpha, "tokens": beta, "flops": alpha * beta / whole, "size": beta / whole}
 
 
 def percentile_interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
@@ -198,10 +198,7 @@ def find_frontier(points: Sequence[Point], variable: str) -> tuple[Point, ...]:
             models[0].name,
             models[0].architecture,
             models[0].seed,
-            *(
-                fmean(getattr(model, name) for model in models)
-                for name in ("parameters", "tokens", "operations", "loss")
-            ),
+            *(fmean(getattr(model, name) for model in models) for name in ("parameters", "tokens", "flops", "loss")),
         )
         for budget in group_budgets(points)
         for size in sorted({point.parameters for point in budget})
@@ -214,8 +211,8 @@ def find_frontier(points: Sequence[Point], variable: str) -> tuple[Point, ...]:
 def group_budgets(points: Sequence[Point]) -> list[list[Point]]:
     """Groups points of the same FLOPs, by rising FLOPs."""
     groups: list[list[Point]] = []
-    for point in sorted(points, key=lambda point: (point.operations, point.parameters)):
-        if groups and point.operations <= SAME_BUDGET * groups[-1][0].operations:
+    for point in sorted(points, key=lambda point: (point.flops, point.parameters)):
+        if groups and point.flops <= SAME_BUDGET * groups[-1][0].flops:
             groups[-1].append(point)
         else:
             groups.append([point])
@@ -244,7 +241,7 @@ def fit_iso_flops(points: Sequence[Point]) -> tuple[IsoFlop, ...]:
         sizes = [point.parameters for point in budget]
         found.append(
             IsoFlop(
-                operations=fmean(point.operations for point in budget),
+                flops=fmean(point.flops for point in budget),
                 points=tuple(budget),
                 coefficients=(float(c0 - c1 * middle + c2 * middle**2), float(c1 - 2 * c2 * middle), float(c2)),
                 best=float(np.exp(best)),
