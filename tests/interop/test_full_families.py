@@ -268,10 +268,10 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"block/position": "rotary"}, "pegasus, differs in model.encoder.position=Rotary .there Sinusoidal."),
-        ({**T5_LIKE, "model.decoder.num_heads": 2}, "t5, differs in model.decoder.num_heads=2 .there 4."),
-        ({"block.norm.eps": 1e-6}, "pegasus, differs in model.encoder.norm.eps=1e-06 .there 1e-05."),
-        ({"block.position.first": 3}, "pegasus, differs in model.encoder.position.first=3 .there 0."),
+        ({"block/position": "rotary"}, "pegasus, differs in model.encoder.position=Rotary .expected Sinusoidal."),
+        ({**T5_LIKE, "model.decoder.num_heads": 2}, "t5, differs in model.decoder.num_heads=2 .expected 4."),
+        ({"block.norm.eps": 1e-6}, "pegasus, differs in model.encoder.norm.eps=1e-06 .expected 1e-05."),
+        ({"block.position.first": 3}, "pegasus, differs in model.encoder.position.first=3 .expected 0."),
     ],
     ids=["rotary", "heads", "eps", "first"],
 )
@@ -394,7 +394,7 @@ def test_refuses_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
     CASES[6].model().save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     save_file({**load_file(file), "lm_head.weight": torch.ones(101, 32)}, file)
-    with pytest.raises(ConfigError, match=r"lm_head.weight differs from model.shared.weight, though .* one"):
+    with pytest.raises(ConfigError, match=r"lm_head.weight differs from model.shared.weight, though .* ties them"):
         read_network(tmp_path)
 
 

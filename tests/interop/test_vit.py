@@ -52,7 +52,7 @@ def test_a_bare_model_needs_a_new_head(tmp_path: Path) -> None:
     """Its pooler, which no published classifier has, is left out."""
     theirs = randomized(hf.ViTModel(hf.ViTConfig(**SMALL)))
     theirs.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match=r"tensors that are missing: classifier\.weight, classifier\.bias"):
+    with pytest.raises(ConfigError, match=r"requires are missing: classifier\.weight, classifier\.bias"):
         read_network(tmp_path)
     network: Any = read_network(tmp_path, new_head=True).network
     images = torch.randn(2, 2, 8, 12)
@@ -148,7 +148,7 @@ def test_a_trained_network_as_a_folder_and_back(tmp_path: Path) -> None:
 
 def test_a_decoder_over_patches_is_no_published_family(tmp_path: Path) -> None:
     path = checkpoint_of(tmp_path, "experiment=digits/decoder_only")
-    with pytest.raises(ConfigError, match="none has a head for task=classification on such inputs"):
+    with pytest.raises(ConfigError, match="none has a head for task=classification with these inputs"):
         save_pretrained(path, tmp_path / "out")
 
 

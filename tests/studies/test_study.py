@@ -122,7 +122,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         ConfigError, match=r"study recal: no such study; expected a name or a YAML file; did you mean recall\?"
     ):
         read_study("recal")
-    with pytest.raises(ConfigError, match=r"recall\.yaml: recall is a study of Triptych's own"):
+    with pytest.raises(ConfigError, match=r"recall\.yaml: Triptych has a study recall, "):
         read_study(str(write(tmp_path).rename(tmp_path / "recall.yaml")))
     with pytest.raises(ConfigError, match=r"no\.yaml: .*No such file"):
         read_study(str(tmp_path / "no.yaml"))
