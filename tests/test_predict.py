@@ -253,5 +253,5 @@ class TestDrawing:
         pixels = np.zeros((1, 4, 4))
         pixels[0, 0] = 1
         address = PNG_ADDRESS + base64.b64encode(as_png(Image.of(pixels))).decode()
-        assert f'<img class="given" src="{address}" alt="what the model has drawn">' in text
+        assert f'<img class="given" src="{address}" alt="the generated image">' in text
         assert 'class="chart"' in text
