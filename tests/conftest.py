@@ -52,7 +52,9 @@ hypothesis.settings.load_profile("small")
 @pytest.fixture(autouse=True, scope="session")
 def _commands(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What processes that the tests start shall have in their environment."""
-    os.environ["TRIPTYCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # one cache for all workers
+    os.environ["TRIPTYCH_CACHE"] = str(folder / "cache")
     path = [str(Path(__file__).with_name("quick_start")), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
 

@@ -93,7 +93,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "with_head"), CASES, ids=[f"{b} {a}" for b, a, _ in CASES])
+@pytest.mark.parametrize(
+    ("before", "after", "with_head"), by_day(CASES, CASES[1:11:2]), ids=[f"{b} {a}" for b, a, _ in CASES]
+)
 def test_what_is_taken_and_what_is_new(
     before: str,
     after: str,

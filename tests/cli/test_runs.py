@@ -395,7 +395,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestRealText:
     """Files as people have them, from the command line to the scores."""
 
-    SMALL = ("shape=tiny", "tokenizer=bytes", "logger=csv", "batch.global_size=4", "trainer.max_steps=3", "run_dir=run")
+    SMALL = (
+        *tiny.NETWORK,
+        "tokenizer=bytes",
+        "logger=csv",
+        "batch.global_size=4",
+        "trainer.max_steps=3",
+        "run_dir=run",
+    )
     PAIRS = ("task=translation", "data=parallel_text", "data.train=[a.en,a.de]", "data.test=0.2", "data.validation=0.2")
     TABLE = (
         "task=classification",

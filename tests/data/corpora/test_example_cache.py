@@ -177,7 +177,7 @@ def test_the_best_score_is_found_once(
     chosen: Callable[..., DictConfig], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (
-        chosen("experiment=dates/classification", "data.styles=[short]", f"data.languages=[{languages}]")
+        chosen("experiment=dates/classification", "data.styles=[short]", f"data.languages=[{languages}]", *SMALL)
         for languages in ("fr,pt", "de,ja")
     )
     found, asked = [], 0
