@@ -1,9 +1,11 @@
 """Commands as a user would call them: processes of their own, but for their imports (see preloaded.py)."""
 
+import fcntl
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TextIO
 
 from clock import wait_until
 
@@ -43,15 +46,26 @@ class Finished:
 
 
 @cache
-def server() -> subprocess.Popen[str]:
-    """Ends with the tests, for then its input does."""
-    return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def server() -> TextIO:
+    """A connection to the process that starts the commands of all workers; the first of them starts it, and it ends
+    with the last."""
+    address = Path(os.environ["PRELOADED"])
+    connection = socket.socket(socket.AF_UNIX)
+    with open(address.with_name("preloaded.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            connection.connect(str(address))
+        except OSError:
+            address.unlink(missing_ok=True)
+            program = Path(__file__).with_name("preloaded.py")
+            subprocess.Popen(
+                [sys.executable, program, address],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+            wait_until(lambda: connection.connect_ex(str(address)) == 0, 120, "the server of the commands")
+    return connection.makefile("rw")
 
 
 class Command:
@@ -70,13 +84,11 @@ class Command:
     def __init__(self, *arguments: str, cwd: Path, environment: dict[str, str], files: Sequence[Path]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._ended = Path(self._folder.name) / "ended"
-        process = server()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        connection = server()
         words = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "ended": str(self._ended)}
-        process.stdin.write(json.dumps({**words, "files": [str(file) for file in files]}) + "\n")
-        process.stdin.flush()
-        self.pid = int(process.stdout.readline())
+        connection.write(json.dumps({**words, "files": [str(file) for file in files]}) + "\n")
+        connection.flush()
+        self.pid = int(connection.readline())
 
     @property
     def returncode(self) -> int | None:

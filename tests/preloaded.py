@@ -1,14 +1,21 @@
-"""``triptych`` without its start: each line of the standard input is a command, answered by the number of a process
-that is forked from here, where what a run imports is there already; that takes longer than most of the commands. What
-configurations choose of files is composed here, once for all commands that choose the same. When the process ends, its
-exit status and its seconds of CPU are written into the file that the command names."""
+"""``triptych`` without its start. All workers of the tests connect to this process at one address. Each line that they
+send is a command, answered by the number of a process that is forked from here, where what a run imports is there
+already; that takes longer than most of the commands. What configurations choose of files is composed here, once for all
+commands that choose the same. When the process ends, its exit status and its seconds of CPU are written into the file
+that the command names. The server ends with the last connection.
+
+    python tests/preloaded.py ADDRESS
+"""
 
 import json
 import os
+import selectors
 import signal
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 # what a run imports on its way, by its longest parts
 import pandas  # noqa: F401 - by plotly
@@ -60,19 +67,50 @@ def reap(*_: object) -> None:
             file.with_suffix(".new").rename(file)
 
 
+def start(line: str, sockets: list[TextIO | socket.socket]) -> int:
+    """Forks the process of a command; its number. The process keeps none of the sockets."""
+    command = json.loads(line)
+    compose(*command["arguments"])
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    child = os.fork()
+    if child == 0:
+        for own in sockets:
+            os.close(own.fileno())
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        become(**command)
+        end_with(main)
+    ended[child] = command["ended"]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    return child
+
+
+def serve(address: str) -> None:
+    """Answers all connections, until the last one is closed."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    connections, waiting = list[TextIO](), selectors.DefaultSelector()
+    waiting.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in waiting.select():
+            if key.fileobj is listener:
+                connections.append(listener.accept()[0].makefile("rw"))
+                waiting.register(connections[-1], selectors.EVENT_READ)
+                continue
+            connection = next(one for one in connections if one is key.fileobj)
+            if line := connection.readline():
+                connection.write(f"{start(line, [listener, *connections])}\n")
+                connection.flush()
+                continue
+            waiting.unregister(connection)
+            connections.remove(connection)
+            if not connections:
+                os.unlink(address)
+                return
+
+
 if __name__ == "__main__":
     import_heavy_modules()
     signal.signal(signal.SIGCHLD, reap)
-    for line in iter(sys.stdin.readline, ""):
-        command = json.loads(line)
-        compose(*command["arguments"])
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        child = os.fork()
-        if child == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-            become(**command)
-            end_with(main)
-        ended[child] = command["ended"]
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        print(child, flush=True)
+    serve(sys.argv[1])

@@ -10,7 +10,7 @@ from typing import Any
 
 import jaxtyping
 
-CALLS = 8
+CALLS = 3
 calls: Counter[FunctionType] = Counter()
 """Of each function in this test."""
 check = jaxtyping.jaxtyped

@@ -37,7 +37,7 @@ from triptych.report.read_records import find_runs
 from triptych.tasks import Chat
 
 EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
-CHAT = ["experiment=dates/chat", "task.max_new_tokens=9", *tiny.DATES]
+CHAT = ["experiment=dates/chat", "task.max_new_tokens=9", *tiny.DATES, "data.num_validation=20", "data.num_test=20"]
 TONES = [
     "experiment=tones/transcription",
     "model=full",

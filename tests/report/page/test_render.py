@@ -4,12 +4,13 @@ import json
 import re
 from html import unescape
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from browser import SCREENS, Browser, needs_browser
-from cases import values_by_day
+from cases import by_day
 from triptych.report.compare import compare, compare_runs
 from triptych.report.page.charts import draw_results
 from triptych.report.page.render import Panel
@@ -271,7 +272,10 @@ def test_a_study_begins_with_its_findings(study_page: Path) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize(("which", "width"), values_by_day(["page", "hard_page", "study_page"], [390, 1280]))
+@pytest.mark.parametrize(
+    ("which", "width"),
+    by_day(product(["page", "hard_page", "study_page"], [390, 1280]), [("hard_page", 390), ("study_page", 1280)]),
+)
 def test_the_page_fits_on_a_screen(which: str, width: int, browser: Browser, request: pytest.FixtureRequest) -> None:
     """Whatever is shown: no title, label or name is cut, and the page is as wide as the screen."""
     browser.open(request.getfixturevalue(which).as_uri(), width=width, height=844)
@@ -284,7 +288,7 @@ def test_the_page_fits_on_a_screen(which: str, width: int, browser: Browser, req
 
 
 @needs_browser
-@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+@pytest.mark.parametrize(("width", "scheme"), by_day(SCREENS, SCREENS[1:]))
 def test_nothing_keeps_anybody_from_reading_it(study_page: Path, browser: Browser, width: int, scheme: str) -> None:
     """With what can be opened open, but for the numbers of the charts."""
     browser.open(study_page.as_uri(), width=width, scheme=scheme)
