@@ -9,7 +9,7 @@ that the command names. The server ends with the last connection.
 
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import sys
@@ -67,7 +67,7 @@ def reap(*_: object) -> None:
             file.with_suffix(".new").rename(file)
 
 
-def start(line: str, sockets: list[TextIO | socket.socket]) -> int:
+def start(line: str, sockets: list[socket.socket]) -> int:
     """Forks the process of a command; its number. The process keeps none of the sockets."""
     command = json.loads(line)
     compose(*command["arguments"])
@@ -90,24 +90,20 @@ def serve(address: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
-    connections, waiting = list[TextIO](), selectors.DefaultSelector()
-    waiting.register(listener, selectors.EVENT_READ)
+    files = dict[socket.socket, TextIO]()
     while True:
-        for key, _ in waiting.select():
-            if key.fileobj is listener:
-                connections.append(listener.accept()[0].makefile("rw"))
-                waiting.register(connections[-1], selectors.EVENT_READ)
-                continue
-            connection = next(one for one in connections if one is key.fileobj)
-            if line := connection.readline():
-                connection.write(f"{start(line, [listener, *connections])}\n")
-                connection.flush()
-                continue
-            waiting.unregister(connection)
-            connections.remove(connection)
-            if not connections:
-                os.unlink(address)
-                return
+        for ready in select.select([listener, *files], [], [])[0]:
+            if ready is listener:
+                connection, _ = listener.accept()
+                files[connection] = connection.makefile("rw")
+            elif line := files[ready].readline():
+                files[ready].write(f"{start(line, [listener, *files])}\n")
+                files[ready].flush()
+            else:
+                del files[ready]
+                if not files:
+                    os.unlink(address)
+                    return
 
 
 if __name__ == "__main__":

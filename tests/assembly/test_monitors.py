@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from torchmetrics import Metric
 
 import tiny
+from cases import by_day
 from command_line import complete
 from triptych.assembly.make_task import make_task
 from triptych.assembly.monitors import choose_modes
@@ -50,7 +51,7 @@ def task_of(config: DictConfig) -> Task:
     return make_task(RunSettings.of(config), tokenizer, info)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", by_day(TASKS, [*TASKS][::3]))
 def test_every_metric_of_a_validation_states_its_mode(name: str, chosen: Choose) -> None:
     task = task_of(chosen(*TASKS[name], *FEW, *tiny.NETWORK))
     module, modes = TrainingModule(task), task.all_metric_modes()

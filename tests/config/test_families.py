@@ -350,7 +350,9 @@ def counted(model: str) -> tuple[int, int, int]:
     return vocab_size, count_parameters(network)[0], expected
 
 
-@pytest.mark.parametrize("model", by_day(PUBLISHED, {name.partition("/")[0]: name for name in reversed(PUBLISHED)}.values()))
+@pytest.mark.parametrize(
+    "model", by_day(PUBLISHED, {name.partition("/")[0]: name for name in reversed(PUBLISHED)}.values())
+)
 def test_number_of_parameters(model: str) -> None:
     vocab_size, found, expected = counted(model)
     assert found == expected

@@ -120,6 +120,7 @@ def test_weights_take_up_a_change(change: Change, randomize: Callable[..., Any])
     check("decoder_only", change, randomize)
 
 
+@pytest.mark.nightly
 @given(architecture=st.sampled_from(["encoder_only", "decoder_only", "full"]), both=pairs())
 def test_weights_take_up_changes_together(architecture: str, both: Change, randomize: Callable[..., Any]) -> None:
     check(architecture, both, randomize)

@@ -419,6 +419,7 @@ def test_an_answer_that_nobody_waits_for(server: Server) -> None:
     assert server.get("/")[0] == 200
 
 
+@pytest.mark.nightly
 def test_control_c_ends_it(server: Server) -> None:
     """Without a complaint about any of the tests before."""
     server.process.send_signal(signal.SIGINT)

@@ -59,6 +59,7 @@ def of_a_process(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.nightly
 def test_two_processes_share_the_loss_and_its_gradient(tmp_path: Path) -> None:
     """Of unequal numbers of pairs, some with equal texts."""
     torch.multiprocessing.spawn(of_a_process, (str(tmp_path),), nprocs=2)

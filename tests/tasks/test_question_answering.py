@@ -24,6 +24,7 @@ from torch.testing import assert_close
 from torchmetrics.functional import pearson_corrcoef
 from torchmetrics.functional.text import squad
 
+from cases import by_day
 from predicting import evaluating, in_double, predict
 from triptych.data import (
     BPE,
@@ -388,7 +389,9 @@ class TestLoss:
 
 
 class TestMetrics:
-    @cells
+    @pytest.mark.parametrize(
+        ("name", "architecture"), by_day(CELLS, CELLS[::4]), ids=["-".join(cell) for cell in CELLS]
+    )
     def test_against_independent_ones_whatever_the_batch(
         self, trained: Callable[..., Any], name: str, architecture: str
     ) -> None:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
-from cases import values_by_day
+from cases import by_day, values_by_day
 from predicting import in_double, predict
 from triptych.data import (
     BPE,
@@ -115,7 +115,10 @@ FACTS = CorpusInfo(labels=("zero", "one", "two"), tag_labels=("even", "odd"), wo
 
 
 def cells(which: Sequence[tuple[str, str]] = CELLS) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("name", "architecture"), which, ids=["-".join(cell) for cell in which])
+    """Of tasks and architectures; every other one is nightly."""
+    return pytest.mark.parametrize(
+        ("name", "architecture"), by_day(which, which[::2]), ids=["-".join(cell) for cell in which]
+    )
 
 
 def make_examples() -> list[Example]:

@@ -109,6 +109,7 @@ def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
     assert [json.loads(line)["index"] for line in answers.splitlines()] == [0, 1]
 
 
+@pytest.mark.nightly
 def test_a_mistake_in_the_data_is_told_once(tmp_path: Path) -> None:
     finished = train(tmp_path, "trainer.devices=2", "data.num_train=19", "run_dir=run")
     assert finished.returncode == 1

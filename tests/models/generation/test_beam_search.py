@@ -18,6 +18,7 @@ from transformers import (
     LogitsProcessorList,
 )
 
+from cases import values_by_day
 from parts import POSITIONS
 from triptych.models.generation import BeamSearch, Hypothesis, NextToken, Sampling, beam_search, generate
 
@@ -218,9 +219,10 @@ def bart(*, rows: int, vocab: int, end: int) -> tuple[Any, Whole, Tensor]:
     return model, Whole(logits, source, mask), torch.ones(rows, 1, dtype=torch.long)
 
 
-@pytest.mark.parametrize("architecture", [gpt2, bart])
-@pytest.mark.parametrize("early_stopping", [False, True, "never"])
-@pytest.mark.parametrize("length_penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize(
+    ("architecture", "early_stopping", "length_penalty"),
+    values_by_day([gpt2, bart], [False, True, "never"], [-1.0, 0.0, 0.6, 1.0, 2.0]),
+)
 def test_equals_hugging_face(
     architecture: Callable[..., Any], early_stopping: EarlyStopping, length_penalty: float
 ) -> None:
