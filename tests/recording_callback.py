@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 
 class RecordingCallback(L.Callback):
-    """Writes ``updates-RANK`` (a number) after every batch, ``test-RANK`` (its number) before every batch of the test,
+    """Writes ``steps-RANK`` (a number) after every batch, ``test-RANK`` (its number) before every batch of the test,
     ``gradient-RANK.pt`` of the first update, and, when the training has ended, ``losses-RANK.pt`` (of every batch),
     ``weights-RANK.pt`` and ``held-RANK.pt`` (how many numbers of weights and optimizer state this process holds).
 
@@ -40,9 +40,9 @@ class RecordingCallback(L.Callback):
     ) -> None:
         """Notes how far this rank is."""
         time.sleep(dict(enumerate(self.seconds)).get(trainer.global_rank, 0))
-        new = self.folder / f".updates-{trainer.global_rank}-{os.getpid()}"  # jobs of an array have one folder
+        new = self.folder / f".steps-{trainer.global_rank}-{os.getpid()}"  # jobs of an array have one folder
         new.write_text(str(trainer.global_step))
-        new.rename(self.folder / f"updates-{trainer.global_rank}")
+        new.rename(self.folder / f"steps-{trainer.global_rank}")
         self.losses.append(outputs["loss"].double())
 
     def on_test_batch_start(

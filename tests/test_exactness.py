@@ -61,7 +61,7 @@ LAYOUTS = {
         "batch.too_long=truncate",
     ],
 }
-"""Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
+"""Examples have unequal numbers of labels in the first and the third, whose steps have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
 COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard", "seen", "matched"]
@@ -159,8 +159,8 @@ def test_the_losses_are_those_of_one_process(double: Pair) -> None:
     one, two = double
     assert len(one.losses) == len(two.losses) in (25, 75)
     assert one.losses[-1] < 0.9 * one.losses[0]  # it has learned
-    updates = [run.losses.view(25, -1).sum(1) for run in double]
-    torch.testing.assert_close(updates[1], updates[0], rtol=0, atol=1e-12)
+    steps = [run.losses.view(25, -1).sum(1) for run in double]
+    torch.testing.assert_close(steps[1], steps[0], rtol=0, atol=1e-12)
 
 
 def test_the_first_gradient_is_that_of_one_process(double: Pair) -> None:
@@ -286,7 +286,7 @@ every_optimizer = pytest.mark.parametrize(
 
 
 def with_optimizer(name: str) -> list[str]:
-    """Ten updates, with a validation and a checkpoint after five."""
+    """Ten steps, with a validation and a checkpoint after five."""
     return [*LAYOUTS["written"], "trainer.max_steps=10", "trainer.val_check_interval=5", f"optimizer={name}"]
 
 

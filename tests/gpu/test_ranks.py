@@ -92,8 +92,8 @@ def test_a_rank_that_is_gone(signum: signal.Signals, on_device: list[str], tmp_p
               "trainer.strategy._target_=gloo.GlooDDP", "trainer.strategy.timeout=20", "trainer.max_steps=400",
               "callbacks.checkpoints.every_n_steps=10"]  # fmt: skip
     processes = start(tmp_path, *chosen)
-    seen = tmp_path / "updates-1"
-    wait_until(lambda: seen.exists() and int(seen.read_text()) > 30, 200, "30 updates")
+    seen = tmp_path / "steps-1"
+    wait_until(lambda: seen.exists() and int(seen.read_text()) > 30, 200, "30 steps")
     os.kill(int(subprocess.check_output(["pgrep", "-P", str(processes[1].pid)])), signum)  # torchrun's own process
     for process in processes:
         process.communicate(timeout=bound(200))

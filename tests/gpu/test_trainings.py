@@ -19,8 +19,8 @@ pytestmark = pytest.mark.gpu
 TESTS = Path(__file__).parents[1]
 PATHS = os.pathsep.join([str(TESTS), str(TESTS / "gpu"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
 """For what tests let a training import; ``make gpu`` may have put Triptych there, too."""
-UPDATES = 50
-LENGTH = [f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES}", "logger=csv"]
+STEPS = 50
+LENGTH = [f"trainer.max_steps={STEPS}", f"trainer.val_check_interval={STEPS}", "logger=csv"]
 TINY, SMALL = [*tiny.TINY, *LENGTH], [*(size for size in tiny.TINY if size not in tiny.DATES), *LENGTH]
 STILL = ["block.dropout=0", "block.bias=false", "optimizer.eps=1.0e-4", "scheduler.warmup_steps=5"]
 """Nothing is drawn, and nothing learns from rounding errors, as AdamW does where a gradient is 0."""

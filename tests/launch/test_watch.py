@@ -28,11 +28,11 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def make_run(directory: Path, updates: int = 0, seconds: float = 0.5) -> Path:
-    """A run of 100 updates, as many of which are done, a row every ten, each row so long after the last."""
+def make_run(directory: Path, steps: int = 0, seconds: float = 0.5) -> Path:
+    """A run of 100 steps, as many of which are done, a row every ten, each row so long after the last."""
     directory.mkdir(parents=True)
     (directory / "config.yaml").write_text("trainer:\n  max_steps: 100\n")
-    rows = [f"{10 * i + 9},{2.5 - 0.1 * i},{seconds * (i + 1)}" for i in range(updates // 10)]
+    rows = [f"{10 * i + 9},{2.5 - 0.1 * i},{seconds * (i + 1)}" for i in range(steps // 10)]
     if rows:
         (directory / "metrics.csv").write_text("\n".join(["step,train/loss,elapsed_s", *rows]) + "\n")
     return directory
@@ -69,7 +69,7 @@ def test_states_rates_and_ends(runs: Path) -> None:
     }  # fmt: skip
     run = found["arm/at_work"]
     assert (run.steps, run.goal, run.loss, run.line) == (50, 100, 2.1, "step 50")
-    assert run.rate == pytest.approx(20)  # ten updates in half a second
+    assert run.rate == pytest.approx(20)  # ten steps in half a second
     assert run.ends_in == pytest.approx(50 / 20)
     assert found["failed"].line == "error: the loss is not finite"
     assert found["killed"].ends_in is None

@@ -1,4 +1,4 @@
-"""What the first updates of a training say of all of them."""
+"""What the first steps of a training say of all of them."""
 
 from omegaconf import OmegaConf
 
@@ -6,6 +6,6 @@ from triptych.planning.batch_shapes import BatchEstimate, StepShapes
 
 
 def test_tokens_of_an_update_are_the_mean_over_updates_times_the_processes() -> None:
-    updates = [StepShapes({(2, 3, 0): 1}, 5), StepShapes({(2, 4, 0): 1}, 8)]
-    estimate = BatchEstimate(OmegaConf.create(), updates, world_size=3, rows=2, longest=(4, 0))
+    steps = [StepShapes({(2, 3, 0): 1}, 5), StepShapes({(2, 4, 0): 1}, 8)]
+    estimate = BatchEstimate(OmegaConf.create(), steps, world_size=3, rows=2, longest=(4, 0))
     assert estimate.tokens == 3 * (5 + 8) / 2

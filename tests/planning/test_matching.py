@@ -164,26 +164,26 @@ class TestSize:
 
 
 class TestUpdates:
-    @given(costs=st.lists(st.integers(1, 1000), min_size=1, max_size=12), updates=st.integers(1, 40))
-    def test_costs_of_so_many(self, costs: list[int], updates: int) -> None:
+    @given(costs=st.lists(st.integers(1, 1000), min_size=1, max_size=12), steps=st.integers(1, 40))
+    def test_costs_of_so_many(self, costs: list[int], steps: int) -> None:
         """The first cost what they cost, the others the mean."""
-        known = np.array(costs[:updates]).sum()
-        assert Costs(costs).after(updates) == pytest.approx(known + max(updates - len(costs), 0) * np.mean(costs))
+        known = np.array(costs[:steps]).sum()
+        assert Costs(costs).after(steps) == pytest.approx(known + max(steps - len(costs), 0) * np.mean(costs))
 
     @given(costs=st.lists(st.integers(1, 1000), min_size=1, max_size=12), goal=st.floats(0.1, 30_000))
     def test_nearest_of_all(self, costs: list[int], goal: float) -> None:
         total = Costs(costs).after
-        updates = solve_steps(total, goal)
+        steps = solve_steps(total, goal)
         bound = int(goal) + 2  # an update costs at least 1
-        best = min(abs(total(n) - goal) for n in range(1, min(bound, updates + 50) + 1))
-        assert updates >= 1
-        assert abs(total(updates) - goal) == best
+        best = min(abs(total(n) - goal) for n in range(1, min(bound, steps + 50) + 1))
+        assert steps >= 1
+        assert abs(total(steps) - goal) == best
 
-    @given(updates=st.integers(1, 500), seconds=st.floats(0.001, 10), validation=st.floats(0, 100))
-    def test_time_has_validations_in_it(self, updates: int, seconds: float, validation: float) -> None:
+    @given(steps=st.integers(1, 500), seconds=st.floats(0.001, 10), validation=st.floats(0, 100))
+    def test_time_has_validations_in_it(self, steps: int, seconds: float, validation: float) -> None:
         pace = StepTiming(seconds, validation, 20)
-        assert pace.seconds(updates) == pytest.approx(updates * seconds + (updates // 20) * validation)
-        assert solve_steps(pace.seconds, pace.seconds(updates)) == updates
+        assert pace.seconds(steps) == pytest.approx(steps * seconds + (steps // 20) * validation)
+        assert solve_steps(pace.seconds, pace.seconds(steps)) == steps
 
 
 def data_of(config: DictConfig) -> ReadData:
@@ -459,9 +459,9 @@ class TestCommands:
         assert "nothing to do" in answers["done"].stdout
 
     def test_doctor_finds_the_same(self, folder: Path, answers: dict[str, Finished]) -> None:
-        updates = record_of(folder / "flops")["match"]["solved"]["trainer.max_steps"]
-        assert f"match=train_flops reference=full: trainer.max_steps={updates} (was 60)" in answers["plan"].words
-        assert f"steps {updates:,} of 20 examples" in answers["plan"].words
+        steps = record_of(folder / "flops")["match"]["solved"]["trainer.max_steps"]
+        assert f"match=train_flops reference=full: trainer.max_steps={steps} (was 60)" in answers["plan"].words
+        assert f"steps {steps:,} of 20 examples" in answers["plan"].words
         assert "this run is the reference, nothing to solve" in answers["sweep"].words
         tokens = f"{record_of(folder / 'run')['train_tokens']:,}"
         assert re.search(rf"match=tokens reference=run: .* tokens, .*{tokens}", answers["of a run"].words)

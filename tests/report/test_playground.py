@@ -406,7 +406,7 @@ def test_a_long_text_is_answered_without_a_drawing(server: Server) -> None:
     status, text = server.get(f"/?{urlencode({'text': 'lundi ' * 9})}")
     assert status == 200
     assert len(Page(text).predictions) == 2
-    assert text.count("drawn for texts of at most 40 tokens") == 2
+    assert text.count("shown only for texts of up to 40 tokens") == 2
 
 
 def test_an_answer_that_nobody_waits_for(server: Server) -> None:

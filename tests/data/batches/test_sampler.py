@@ -1,4 +1,4 @@
-"""Which examples make up which update: properties of the order, for any split and any division of the work."""
+"""Which examples make up which step: properties of the order, for any split and any division of the work."""
 
 from collections import Counter
 from itertools import islice
@@ -14,7 +14,7 @@ from triptych.data.batches.sampler import MicroBatch, RankSlice, StepSize, Train
 
 @st.composite
 def settings(draw: Any) -> dict[str, Any]:
-    """Any sampler: the split may be smaller than an update, and epochs end in the middle of updates of so many
+    """Any sampler: the split may be smaller than a step, and epochs end in the middle of steps of so many
     examples; those of so many tokens may have fewer examples than parts."""
     num_examples = draw(st.integers(1, 60))
     accumulate, world_size = draw(st.integers(1, 3)), draw(st.integers(1, 3))
@@ -34,7 +34,7 @@ def settings(draw: Any) -> dict[str, Any]:
     }
 
 
-def updates_of(sampler: TrainingSampler, numbers: Any) -> list[list[int]]:
+def steps_of(sampler: TrainingSampler, numbers: Any) -> list[list[int]]:
     return [sampler.indices_of_step(k).tolist() for k in numbers]
 
 
@@ -45,14 +45,14 @@ def micro_batches(count: int, **options: Any) -> list[MicroBatch]:
 @given(options=settings(), numbers=st.lists(st.integers(0, 40), min_size=1))
 def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], numbers: list[int]) -> None:
     """In whatever order they are asked for."""
-    in_order = updates_of(TrainingSampler(**options), range(41))
-    assert updates_of(TrainingSampler(**options), numbers) == [in_order[k] for k in numbers]
+    in_order = steps_of(TrainingSampler(**options), range(41))
+    assert steps_of(TrainingSampler(**options), numbers) == [in_order[k] for k in numbers]
 
 
 def test_another_seed_gives_another_order() -> None:
     sizes = np.ones(100, dtype=int)
     first, second = (
-        updates_of(TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(10), seed=seed), range(10))
+        steps_of(TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(10), seed=seed), range(10))
         for seed in (0, 1)
     )
     assert first != second
@@ -60,11 +60,11 @@ def test_another_seed_gives_another_order() -> None:
 
 @given(options=settings(), num_pools=st.integers(1, 5))
 def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: int) -> None:
-    """After any whole number of pools, no example was seen more than once more often than another; a pool of updates
+    """After any whole number of pools, no example was seen more than once more often than another; a pool of steps
     of so many tokens is an epoch."""
     sampler = TrainingSampler(**options)
-    num_updates = num_pools * sampler.pool_size
-    seen = Counter(i for update in updates_of(sampler, range(num_updates)) for i in update)
+    num_steps = num_pools * sampler.pool_size
+    seen = Counter(i for step in steps_of(sampler, range(num_steps)) for i in step)
     whole, rest = divmod(sum(seen.values()), len(options["sizes"]))
     assert Counter(seen[i] - whole for i in range(len(options["sizes"]))) == Counter(
         {0: len(options["sizes"]) - rest, 1: rest}
@@ -76,19 +76,19 @@ def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: in
 def test_an_update_has_as_many_examples_as_it_may(options: dict[str, Any]) -> None:
     """In a sorted pool: at most so many tokens, and one example more would be too many."""
     sampler = TrainingSampler(**options)
-    updates = [sampler.indices_of_step(k) for k in range(sampler.pool_size)]
-    assert min(len(update) for update in updates) > 0
+    steps = [sampler.indices_of_step(k) for k in range(sampler.pool_size)]
+    assert min(len(step) for step in steps) > 0
     most = options["step_size"].max_tokens
     if most is None:
-        assert {len(update) for update in updates} == {options["step_size"].global_size}
+        assert {len(step) for step in steps} == {options["step_size"].global_size}
         return
-    assert max(options["sizes"][update].sum() for update in updates) <= most
+    assert max(options["sizes"][step].sum() for step in steps) <= most
     queue: list[list[int]] = [[]]  # written out
     for size in np.sort(options["sizes"]).tolist():
         if sum(queue[-1]) + size > most:
             queue.append([])
         queue[-1].append(size)
-    assert sorted(options["sizes"][update].tolist() for update in updates) == sorted(queue)
+    assert sorted(options["sizes"][step].tolist() for step in steps) == sorted(queue)
 
 
 def test_an_update_may_be_full_to_the_last_token() -> None:
@@ -98,7 +98,7 @@ def test_an_update_may_be_full_to_the_last_token() -> None:
 def test_epochs_differ() -> None:
     sizes = np.ones(20, dtype=int)
     sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(20), seed=0, pool_size=1)
-    first, second = updates_of(sampler, range(2))
+    first, second = steps_of(sampler, range(2))
     assert sorted(first) == sorted(second) == list(range(20))
     assert first != second
 
@@ -116,12 +116,12 @@ def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any
     accumulate, world_size = options["step_size"].accumulate, options["ranks"].world_size
     ranks = [micro_batches(4 * accumulate, **options | {"ranks": RankSlice(i, world_size)}) for i in range(world_size)]
     for k in range(4):
-        update = TrainingSampler(**options).indices_of_step(k)
+        step = TrainingSampler(**options).indices_of_step(k)
         parts = [part for rank in ranks for part in rank[k * accumulate : (k + 1) * accumulate]]
         lengths = [len(part.indices) for part in parts]
         assert max(lengths) - min(lengths) <= (options["step_size"].global_size is None)
-        assert sorted(i for part in parts for i in part.indices) == sorted(update)
-        assert {part.num_labels_in_step for part in parts} == {sum(options["num_scored"][i] for i in update)}
+        assert sorted(i for part in parts for i in part.indices) == sorted(step)
+        assert {part.num_labels_in_step for part in parts} == {sum(options["num_scored"][i] for i in step)}
 
 
 def test_like_sizes_meet() -> None:
@@ -129,13 +129,13 @@ def test_like_sizes_meet() -> None:
     sizes = np.random.default_rng(0).integers(1, 100, 3000)
     sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(20), seed=0)
 
-    def padding(updates: list[list[int]]) -> int:
-        return sum(int((sizes[update].max() - sizes[update]).sum()) for update in updates)
+    def padding(steps: list[list[int]]) -> int:
+        return sum(int((sizes[step].max() - sizes[step]).sum()) for step in steps)
 
     arrival = np.random.default_rng(1).permutation(3000).reshape(-1, 20).tolist()
-    assert padding(updates_of(sampler, range(150))) < padding(arrival) / 10
-    longest = [sizes[update].max() for update in updates_of(sampler, range(50))]
-    assert longest != sorted(longest)  # but short updates do not all come first
+    assert padding(steps_of(sampler, range(150))) < padding(arrival) / 10
+    longest = [sizes[step].max() for step in steps_of(sampler, range(50))]
+    assert longest != sorted(longest)  # but short steps do not all come first
 
 
 @pytest.mark.parametrize(("accumulate", "world_size", "multiple"), [(3, 1, 3), (1, 4, 4), (2, 3, 6)])
@@ -152,7 +152,7 @@ def test_refuses_an_example_that_is_larger_than_an_update() -> None:
 
 
 def test_a_late_update_is_found_at_once() -> None:
-    """A billion updates on: only two epochs are drawn, whatever lies before."""
+    """A billion steps on: only two epochs are drawn, whatever lies before."""
     sizes = np.random.default_rng(0).integers(1, 30, 50)
     sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=60), seed=0)
     epoch = 10**9 * sampler.pool_size

@@ -43,7 +43,7 @@ class Training:
     process that it starts, whatever its parent, group or session.
 
     Attributes:
-        folder: the working directory; recording_callback.py writes ``updates-RANK`` and ``weights-RANK.pt`` there.
+        folder: the working directory; recording_callback.py writes ``steps-RANK`` and ``weights-RANK.pt`` there.
         run_dir: the run directory, the same for all that are started in this folder.
         process: what was started last.
         stderr: its standard error.
@@ -118,19 +118,19 @@ class Training:
         except subprocess.TimeoutExpired:
             raise TooLateError(f"runs on after {bound(seconds):g} s: {self.stderr.read_text()}") from None
 
-    def updates(self, rank: int = 0) -> int:
-        """How many updates a rank has made; 0: it has not begun."""
-        file = self.folder / f"updates-{rank}"
+    def steps(self, rank: int = 0) -> int:
+        """How many steps a rank has made; 0: it has not begun."""
+        file = self.folder / f"steps-{rank}"
         return int(file.read_text()) if file.exists() else 0
 
-    def wait_for_updates(self, count: int, ranks: int = 1, seconds: float = 120) -> None:
-        """Waits until each of so many ranks has made so many updates."""
+    def wait_for_steps(self, count: int, ranks: int = 1, seconds: float = 120) -> None:
+        """Waits until each of so many ranks has made so many steps."""
 
         def is_there() -> bool:
             assert self.process.poll() is None, self.stderr.read_text()
-            return all(self.updates(rank) >= count for rank in range(ranks))
+            return all(self.steps(rank) >= count for rank in range(ranks))
 
-        wait_until(is_there, seconds, f"update {count}")
+        wait_until(is_there, seconds, f"step {count}")
 
     def weights(self, rank: int = 0) -> dict[str, Tensor]:
         """What a rank had at the end of its training."""

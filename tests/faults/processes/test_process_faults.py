@@ -22,7 +22,7 @@ def test_a_killed_rank_takes_all_along(
     rank: int, training: Any, record_property: Callable[[str, object], None]
 ) -> None:
     training.start(*ENDLESS, "logger=wandb")
-    training.wait_for_updates(4, ranks=2)
+    training.wait_for_steps(4, ranks=2)
     assert len(training.members()) >= 4  # the parent, the ranks, and those of W&B
     os.kill(training.rank(rank), signal.SIGKILL)
     record_property("count", f"rank {rank}: all gone after {training.wait_until_gone(10):.1f} s")
@@ -38,7 +38,7 @@ def test_a_rank_that_hangs_takes_all_along(
     rank: int, training: Any, record_property: Callable[[str, object], None]
 ) -> None:
     training.start(*ENDLESS, f"trainer.strategy.timeout={TIMEOUT}")
-    training.wait_for_updates(4, ranks=2)
+    training.wait_for_steps(4, ranks=2)
     os.kill(training.rank(rank), signal.SIGSTOP)
     record_property("count", f"rank {rank}: all gone after {training.wait_until_gone(TIMEOUT + 10):.1f} s")
     assert training.process.returncode == 1
@@ -50,7 +50,7 @@ def test_a_rank_that_hangs_takes_all_along(
 @pytest.mark.fault(9)
 def test_no_rank_outlives_a_killed_parent(training: Any) -> None:
     training.start(*ENDLESS)
-    training.wait_for_updates(4, ranks=2)
+    training.wait_for_steps(4, ranks=2)
     os.kill(training.rank(0), signal.SIGSTOP)  # not even one that hangs
     time.sleep(0.5)
     training.process.kill()
@@ -77,7 +77,7 @@ def test_a_signal_while_one_rank_tests_and_the_other_waits(training: Any) -> Non
 @pytest.mark.nightly
 def test_a_run_whose_directory_is_moved_away_ends(training: Any) -> None:
     training.start(*ENDLESS)
-    training.wait_for_updates(4, ranks=2)
+    training.wait_for_steps(4, ranks=2)
     training.run_dir.rename(training.run_dir.with_name("moved"))
     training.wait_until_gone(20)
     answer = f"error: run_dir={training.run_dir} was deleted, moved or replaced during the run"

@@ -71,16 +71,16 @@ def test_fault_4_the_warning_of_the_scheduler(
     def seen(what: str) -> bool:
         return f"{what} " in f"{cluster.command('scontrol', 'show', 'job', job)} "
 
-    updates = 0
+    steps = 0
     for number in range(1, count + 1):
-        goal = updates + 2
-        wait_until(lambda goal=goal: min(training.updates(0), training.updates(1)) >= goal, 120, f"update {goal}")
+        goal = steps + 2
+        wait_until(lambda goal=goal: min(training.steps(0), training.steps(1)) >= goal, 120, f"step {goal}")
         cluster.command("scancel", "--signal=USR1", job)
         wait_until(lambda number=number: seen(f"Restarts={number}"), 60, f"restart {number}")
         newest = max(checkpoints.glob("step-*.ckpt"))
         assert damage_of(newest) is None
-        updates = read_checkpoint(newest)["global_step"]
-        assert training.updates(0) == training.updates(1) == updates
+        steps = read_checkpoint(newest)["global_step"]
+        assert training.steps(0) == training.steps(1) == steps
     wait_until(lambda: seen("JobState=COMPLETED"), 120, "the end")
     assert seen(f"Restarts={count}")
     record_property("count", f"{count} signals")
@@ -93,13 +93,13 @@ def test_fault_4_the_warning_of_the_scheduler(
 
 def test_fault_11_sigterm_to_rank_1_only(training: Any, record_property: Callable[[str, object], None]) -> None:
     training.start(*TWO, "trainer.max_steps=1000000")
-    training.wait_for_updates(4, ranks=2)
+    training.wait_for_steps(4, ranks=2)
     os.kill(training.rank(1), signal.SIGTERM)
     seconds = training.wait_until_gone(15)
     record_property("count", f"{seconds:.1f} s")
     assert training.process.returncode == 143
     newest = max((training.run_dir / "checkpoints").glob("step-*.ckpt"))
-    assert read_checkpoint(newest)["global_step"] == training.updates(0) == training.updates(1)
+    assert read_checkpoint(newest)["global_step"] == training.steps(0) == training.steps(1)
     assert "stopped by SIGTERM at step" in training.stderr.read_text()
 
 

@@ -65,16 +65,16 @@ class Running:
         else:
             self.job = training.submit_template(cluster, template, *LONG, slow, options=options)
             self.run_dir = training.folder / "outputs" / "slurm" / self.job
-        self.wait_for_updates(5 if seconds < 1 else 1)
+        self.wait_for_steps(5 if seconds < 1 else 1)
 
-    def wait_for_updates(self, count: int) -> None:
+    def wait_for_steps(self, count: int) -> None:
         """Waits until every rank has made so many."""
 
         def is_there() -> bool:
             assert self.state not in ("FAILED", "CANCELLED", "COMPLETED"), self.log.read_text()
-            return all(self.training.updates(rank) >= count for rank in range(self.ranks))
+            return all(self.training.steps(rank) >= count for rank in range(self.ranks))
 
-        wait_until(is_there, 90, f"update {count}")
+        wait_until(is_there, 90, f"step {count}")
 
     @property
     def state(self) -> str:

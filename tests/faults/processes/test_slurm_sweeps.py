@@ -179,7 +179,7 @@ def test_nobody_waits(sweep: Sweep) -> None:
 def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     """The one is requeued and goes on; the other counts as failed, and is run again by the same command."""
     process = sweep.start(SLOW, "seed=1,2")
-    wait_until(lambda: len(list(sweep.parent.glob("*/updates-0"))) == 2, 120, "both have begun")
+    wait_until(lambda: len(list(sweep.parent.glob("*/steps-0"))) == 2, 120, "both have begun")
     (warned, _), (cancelled, _) = sorted(sweep.states())
     sweep.cluster.command("scancel", "--signal=USR1", warned)
     sweep.cluster.command("scancel", cancelled)

@@ -110,7 +110,7 @@ def test_the_page_says_what_the_runs_show(page: Path, seven_runs: Path) -> None:
     text = parsed(page).text
     assert "full 98.1 % vs decoder-only 97.2 %, one seed each: a verdict needs more seeds." in text
     assert "1.2 points below the ceiling" in text
-    assert "luckier" not in text
+    assert "exceed it slightly" not in text
     assert "3.8 % above the entropy" in text
     assert "translation_killed" in text
     assert "triptych train experiment=dates/translation model=full seed=1" in text
@@ -204,7 +204,7 @@ def test_each_switch_shows_another_figure_and_its_numbers(page: Path, browser: B
     pressed = "[...document.querySelectorAll('.switch [aria-pressed=true]')].map(button => button.textContent)"
     assert browser.ask(pressed) == ["time"] * 9  # curves and costs, of three tasks
     assert dom.count("<th>seconds of training</th>") == 9
-    assert dom.count("<th>updates</th>") == 0
+    assert dom.count("<th>steps</th>") == 0
     translation = page.read_text(encoding="utf-8").split("<h2>")[1]
     tables = dom.split("<h2>")[1].count('<details class="data" open')
     assert tables == translation.count('<details class="data">') == 4
@@ -367,7 +367,7 @@ def test_the_front_of_one_point_is_a_line(write_run, tmp_path: Path) -> None:
 def test_a_value_beyond_the_optimum_is_explained(hard_page: Path) -> None:
     text = parsed(hard_page).text
     assert "0.32 points above the ceiling" in text
-    assert "a model can be a little luckier, and stand beyond it" in text
+    assert "a model can exceed it slightly by chance" in text
 
 
 def test_there_is_no_empty_column(hard_page: Path) -> None:

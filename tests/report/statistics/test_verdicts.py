@@ -377,10 +377,10 @@ def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
     write_run, tmp_path: Path, solved: bool
 ) -> None:
     """Each seed has its own, which is no reason to leave any out; where they were chosen by hand it is."""
-    for seed, (value, updates) in enumerate([(15.1, 1011), (16.0, 1011), (12.7, 1009)], start=1):
-        match = {"quantity": "train_flops", "solved": {"trainer.max_steps": updates}} if solved else None
-        settings = {"trainer": {"max_steps": updates}, "scheduler": {"max_steps": updates}, "block": {"dropout": 0.1}}
-        changes = {"steps": updates, "match": match}
+    for seed, (value, steps) in enumerate([(15.1, 1011), (16.0, 1011), (12.7, 1009)], start=1):
+        match = {"quantity": "train_flops", "solved": {"trainer.max_steps": steps}} if solved else None
+        settings = {"trainer": {"max_steps": steps}, "scheduler": {"max_steps": steps}, "block": {"dropout": 0.1}}
+        changes = {"steps": steps, "match": match}
         write_run("decoder_only", "translation", {"test/bleu": value}, seed=seed, changes=changes, settings=settings)
     (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
     sizes = sorted(len(contender.runs) for contender in group.contenders)
@@ -388,13 +388,13 @@ def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
 
 
 def test_seeds_that_were_stopped_early_are_one_configuration(write_run, tmp_path: Path) -> None:
-    """Each after another number of updates. One configuration of three seeds wins, where six of one seed could not."""
+    """Each after another number of steps. One configuration of three seeds wins, where six of one seed could not."""
     results = {"full": [(0.90, 610), (0.91, 820), (0.92, 750)], "decoder_only": [(0.50, 400), (0.51, 530), (0.52, 390)]}
     settings = {"trainer": {"max_steps": 1000}, "callbacks": {"early_stopping": {"patience": 5}}}
     for architecture, found in results.items():
-        for seed, (value, updates) in enumerate(found, start=1):
+        for seed, (value, steps) in enumerate(found, start=1):
             metrics = {"test/exact_match": value, "val/exact_match": value}
-            changes = {"steps": updates}
+            changes = {"steps": steps}
             write_run(architecture, "translation", metrics, seed=seed, changes=changes, settings=settings)
     group = groups_of(tmp_path)["translation"]
     assert [len(contender.runs) for contender in group.contenders] == [3, 3]

@@ -32,25 +32,25 @@ def test_average_is_its_definition(values: list[float], decay: float) -> None:
     assert averaged.module.weight.item() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("updates", [100, 400, 2000, 8000])
-def test_average_is_of_the_last_updates_however_few_there_are(updates: int) -> None:
+@pytest.mark.parametrize("steps", [100, 400, 2000, 8000])
+def test_average_is_of_the_last_updates_however_few_there_are(steps: int) -> None:
     """The share of each update's weights in the average: its mean age is a tenth of the training, until it is that of
     the decay, and nothing is left of the start."""
-    shares = np.zeros(updates)
+    shares = np.zeros(steps)
     shares[0] = 1
-    for t in range(1, updates):
+    for t in range(1, steps):
         d = min(0.999, (1 + t) / (10 + t))
         shares[:t] *= d
         shares[t] = 1 - d
-    averaged = AveragedModel(weight := torch.nn.Linear(updates, 1, bias=False).double())
-    for t in range(updates):
-        weight.weight.data = torch.nn.functional.one_hot(torch.tensor([t]), updates).double()
+    averaged = AveragedModel(weight := torch.nn.Linear(steps, 1, bias=False).double())
+    for t in range(steps):
+        weight.weight.data = torch.nn.functional.one_hot(torch.tensor([t]), steps).double()
         update_average(averaged, weight, 0.999)
     measured = averaged.module.weight.detach().numpy()[0]
     assert measured == pytest.approx(shares, abs=1e-12)
-    age = float((measured * np.arange(updates)[::-1]).sum())
-    assert age == pytest.approx(min(updates / 10, 1000), rel=0.2)
-    assert measured[: updates // 10].sum() < 1e-3
+    age = float((measured * np.arange(steps)[::-1]).sum())
+    assert age == pytest.approx(min(steps / 10, 1000), rel=0.2)
+    assert measured[: steps // 10].sum() < 1e-3
 
 
 class Line(L.LightningModule):
@@ -114,7 +114,7 @@ class TestWeightsIn16Bits:
     """Whose average is in float32: a step of a thousandth would be rounded away."""
 
     def fit(self, module: Line, folder: Path, precision: Any, *, save_after: int, start: Path | None = None) -> Any:
-        """Twenty updates with a validation after each fourth."""
+        """Twenty steps with a validation after each fourth."""
         path = folder / f"{save_after}.ckpt"
         trainer = L.Trainer(
             accelerator="cpu", max_epochs=1, callbacks=[EMAWeights(), SaveAfter(save_after, path)], logger=False,

@@ -13,21 +13,21 @@ from torch import nn
 
 from triptych.training import LossSpikeMonitor
 
-Series = Float[np.ndarray, " updates"]
+Series = Float[np.ndarray, " steps"]
 
 
-def healthy(updates: int, noise: float, autocorrelation: float, seed: int) -> tuple[Series, Series]:
+def healthy(steps: int, noise: float, autocorrelation: float, seed: int) -> tuple[Series, Series]:
     """Sizes, and losses that fall at first: log-normal around a level that depends on the size, as where the shortest
-    texts are ambiguous (a few updates in each hundred) and the longest nearly certain."""
+    texts are ambiguous (a few steps in each hundred) and the longest nearly certain."""
     draw = np.random.default_rng(seed)
-    sizes = draw.integers(8, 31, updates) + draw.choice([0.0, 0.0, 0.3], updates)
+    sizes = draw.integers(8, 31, steps) + draw.choice([0.0, 0.0, 0.3], steps)
     level = np.where(sizes < 10, 1.4, np.where(sizes < 13, 0.4, 0.02))
-    drift = np.zeros(updates)
-    for i, new in enumerate(draw.standard_normal(updates)):
+    drift = np.zeros(steps)
+    for i, new in enumerate(draw.standard_normal(steps)):
         drift[i] = autocorrelation * drift[i - 1] + math.sqrt(1 - autocorrelation**2) * new
     # what varies is the share of hard examples: little where all are hard
     scatter = np.where(sizes < 10, 0.2, noise)
-    return sizes, level * np.exp(scatter * drift) * (1 + 4 * np.exp(-np.arange(updates) / 80))
+    return sizes, level * np.exp(scatter * drift) * (1 + 4 * np.exp(-np.arange(steps) / 80))
 
 
 def spikes_of(sizes: Series, losses: Series) -> list[int]:
@@ -40,7 +40,7 @@ def spikes_of(sizes: Series, losses: Series) -> list[int]:
 @pytest.mark.parametrize("noise", [0.05, 0.2, 0.3])
 @pytest.mark.parametrize("autocorrelation", [0.0, 0.9])
 def test_healthy_series_are_silent(noise: float, autocorrelation: float) -> None:
-    """At most three false alarms in 10,000 updates."""
+    """At most three false alarms in 10,000 steps."""
     false = [spikes_of(*healthy(2000, noise, autocorrelation, seed)) for seed in range(5)]
     assert sum(map(len, false)) <= 3, false
 

@@ -169,7 +169,7 @@ def test_the_dashboard_is_code_that_builds_its_views(killed: Path) -> None:
     assert {(panel["xAxis"], panel["yAxis"]) for panel in points} == {
         (f"summary:{cost}", "summary:test/accuracy") for cost in costs
     }
-    assert len(sections["Classification on dates: answers"]) == 2
+    assert len(sections["Classification on dates: predictions"]) == 2
     report = code["report"]("")._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
     for part in (identity, "test/confusion_matrix_table", "Only full has been run", "test/samples"):
         assert part in report, part
