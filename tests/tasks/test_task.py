@@ -1126,7 +1126,7 @@ class TestTrainer:
     def test_progress_without_a_terminal_is_a_line_at_times(
         self, build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A minute without one is over at each update here."""
+        """A minute without one is over at each step here."""
         task = make_task(build, "classification", "full")
         monkeypatch.setattr(progress_bar, "SILENT_S", 0.0)
         with caplog.at_level(logging.INFO, "triptych"):
@@ -1138,7 +1138,7 @@ class TestTrainer:
                 enable_progress_bar=True,
                 log_every_n_steps=1,
             )
-        lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("update ")]
+        lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
         assert [line.split(": ")[0] for line in lines[:2]] == ["step 1 of 3", "step 2 of 3"]
         assert re.search(r": loss \d\.\d{3}; 1 left, about (less than a second|\d+ s)$", lines[1])
         assert "left" not in lines[-1]

@@ -152,7 +152,7 @@ class TestMistakes:
     def test_silence_and_what_is_missing(self, build: Build) -> None:
         task, sound = make_task(build, "full"), DIGITS.splits().train[0].audio
         for example, message in (
-            (Example("a", target="1", audio=Audio.of(np.zeros(4000), 8000)), "'a': silence"),
+            (Example("a", target="1", audio=Audio.of(np.zeros(4000), 8000)), "'a': the audio is silent"),
             (Example("a", target="1"), "'a': no audio"),
             (Example("a", audio=sound), "'a': there is no target"),
             (Example("a", target="1", audio=Audio.of([0.0, 0.5], 8000)), "'a': 2 samples; expected more than 100"),

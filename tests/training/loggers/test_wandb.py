@@ -171,7 +171,7 @@ def test_the_dashboard_is_code_that_builds_its_views(killed: Path) -> None:
     }
     assert len(sections["Classification on dates: predictions"]) == 2
     report = code["report"]("")._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
-    for part in (identity, "test/confusion_matrix_table", "Only full has been run", "test/samples"):
+    for part in (identity, "test/confusion_matrix_table", "All runs are full", "test/samples"):
         assert part in report, part
 
 
