@@ -1,6 +1,6 @@
 """``triptych train``: one training run, from the configuration to the record in its run directory.
 
-Tested by tests/cli/test_runs.py and tests/training/test_strategies.py.
+Tested by tests/cli/test_runs.py, tests/training/test_strategies.py and tests/training/test_compile.py.
 """
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
