@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 import transformers
@@ -26,10 +27,11 @@ from torch import Tensor, nn
 
 from command_line import complete
 from triptych.assembly.make_task import make_task
+from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusInfo, Message, Tokenizer
 from triptych.interop import read_network, write_network
-from triptych.interop.networks import ImportedNetwork
+from triptych.interop.networks import ImportedNetwork, configuration
 from triptych.models.dual_encoder import DualEncoderBase
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.models.generation.decode_step import DecodeStepPool
@@ -316,6 +318,46 @@ def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
         more = {"positions": positions(given["mask"])}  # RoBERTa counts real tokens alone
     logits: Tensor = network(tokens=given["tokens"], mask=given["mask"], **more)
     return logits
+
+
+def check_export(
+    folder: Path,
+    architecture: str,
+    task: str,
+    settings: dict[str, Any],
+    family: str,
+    *,
+    special: dict[str, int] | None = None,
+    paddings: Sequence[str] = ("none", "right"),
+) -> tuple[Any, Any, Any]:
+    """Fails unless a network of ours, of these settings, is written as a family that is the same function, and read
+    again as that; gives it, what is read, and the model of ``transformers``."""
+    labels = ["a", "b", "c"] if task in ("classification", "tagging") else []
+    config = configuration(architecture, task, settings, len(labels) or 101)
+    network = randomized(build(config, "model"))
+    written = write_network(folder, network, config, task, labels=labels, special=special or {"pad_token_id": PAD})
+    assert written.model_type == family
+    heads = {"classification": "SequenceClassification", "tagging": "TokenClassification"}
+    other = {"encoder_only": "MaskedLM", "decoder_only": "CausalLM", "full": "Seq2SeqLM"}[architecture]
+    auto = getattr(transformers, f"AutoModelFor{heads.get(task, other)}")
+    model, loading = auto.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values())
+    assert list(model.config.id2label.values())[: len(labels)] == labels
+    again = read_network(folder, task).network
+    for padding in paddings:
+        given = inputs(padding, is_full=architecture == "full", length=16 if architecture == "encoder_only" else 24)
+        their = theirs(model.eval(), given)
+        assert all(distance(ours(mine, given), their, given["mask"]) < 1e-5 for mine in (network, again))
+    return network, again, model
+
+
+def check_refusal(case: Case, values: dict[str, Any], message: str, folder: Path) -> None:
+    """Fails unless a folder of the case with these values in config.json is refused, for the reason in the message."""
+    case.model().save_pretrained(folder)  # type: ignore[operator]
+    change_config(folder, **values)
+    with pytest.raises(ConfigError, match=r"config\.json") as caught:
+        read_network(folder)
+    assert message in str(caught.value)
 
 
 def distance(mine: Tensor, their: Tensor, mask: Tensor | None) -> float:

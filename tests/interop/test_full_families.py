@@ -12,26 +12,9 @@ from torch import nn
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
 
+import oracle
 from cases import by_day, values_by_day
-from oracle import (
-    END,
-    PAD,
-    Case,
-    cached_distance,
-    change_config,
-    check,
-    decoded_alike,
-    distance,
-    float64_distance,
-    inputs,
-    name_of,
-    one_a_class,
-    ours,
-    randomized,
-    reference,
-    same,
-    theirs,
-)
+from oracle import END, PAD, Case, name_of
 from triptych.config import ConfigError, build
 from triptych.interop import read_network, write_network
 from triptych.interop.families.family import HFConfig
@@ -171,10 +154,10 @@ GENERATIVE = [case for case in CASES if case.generates]
 T5_1_1 = CASES[2]
 
 
-@pytest.mark.parametrize("case", by_day(CASES, one_a_class(CASES)), ids=name_of)
+@pytest.mark.parametrize("case", by_day(CASES, oracle.one_a_class(CASES)), ids=name_of)
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
-    check(case, tmp_path)
-    files = [load_file(folder / "model.safetensors") for folder in (tmp_path, reference(case).folder)]
+    oracle.check(case, tmp_path)
+    files = [load_file(folder / "model.safetensors") for folder in (tmp_path, oracle.reference(case).folder)]
     mine, their = ({name for name in file if "embed_positions" not in name} for file in files)  # Marian's file has none
     assert their <= mine <= their | {"lm_head.weight"}  # a tied output that is not scaled is written as an untied one
 
@@ -182,17 +165,17 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", [c for c in GENERATIVE if not c.name.startswith("T5")], ids=name_of)
 def test_equals_theirs_in_float64(case: Case) -> None:
     """An eps that is fixed shows only here. (T5's norms are float32 there.)"""
-    assert float64_distance(case) < 1e-12
+    assert oracle.float64_distance(case) < 1e-12
 
 
 @pytest.mark.parametrize(("case", "num_beams"), values_by_day(GENERATIVE, [5, 1]), ids=name_of)
 def test_writes_what_theirs_writes(case: Case, num_beams: int) -> None:
-    assert decoded_alike(case, num_beams=num_beams)
+    assert oracle.decoded_alike(case, num_beams=num_beams)
 
 
-@pytest.mark.parametrize("case", by_day(GENERATIVE, one_a_class(GENERATIVE)), ids=name_of)
+@pytest.mark.parametrize("case", by_day(GENERATIVE, oracle.one_a_class(GENERATIVE)), ids=name_of)
 def test_decodes_in_chunks_as_at_once(case: Case) -> None:
-    assert cached_distance(case) < 1e-10
+    assert oracle.cached_distance(case) < 1e-10
 
 
 @pytest.mark.parametrize("table", [MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding])
@@ -247,19 +230,11 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
         "shape.vocab_size": 101,
         "shape.max_length": 40,
     }
-    config = configuration("full", "denoising", {**sizes, "model.decoder.num_layers": 1, **settings}, 101)
-    network: Any = randomized(build(config, "model"))
     special = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": 0}
-    assert write_network(tmp_path, network, config, "denoising", special=special).model_type == kind
-    model, info = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info.values())
+    settings = {**sizes, "model.decoder.num_layers": 1, **settings}
+    network, again, model = oracle.check_export(tmp_path, "full", "denoising", settings, kind, special=special)
     parts = [getattr(model.config, part) for part in model.config.sub_configs]
     assert {part.pad_token_id for part in [model.config, *parts]} == {PAD}
-    given = inputs("right", is_full=True)
-    mine = ours(network, given)
-    assert distance(theirs(model.eval(), given), mine, given["mask"]) < 1e-5
-    again = read_network(tmp_path, "denoising").network
-    assert distance(ours(again, given), mine, given["mask"]) < 1e-5
     if name in ("default", "original", "untied"):
         kept = dict(again.named_parameters())
         assert all(torch.equal(kept[key], parameter) for key, parameter in network.named_parameters())
@@ -285,7 +260,7 @@ def test_says_what_stands_in_the_way_of_an_export(settings: dict[str, Any], said
 @pytest.mark.parametrize("case", [CASES[0], CASES[6], CASES[9], CASES[11]], ids=name_of)
 def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
     """facebook/bart-base, for one, is a file of BartModel: no prefix, no bias of the outputs, copies of the table."""
-    model = randomized(case.model())
+    model = oracle.randomized(case.model())
     if not isinstance(model, hf.T5ForConditionalGeneration):
         model.final_logits_bias.zero_()
     model.save_pretrained(tmp_path / "whole")
@@ -297,12 +272,12 @@ def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
     bare.save_pretrained(tmp_path / "bare")
     file = tmp_path / "bare" / "model.safetensors"
     tensors = load_file(file)
-    assert same(read_network(tmp_path / "bare", "denoising").network, expected)
+    assert oracle.same(read_network(tmp_path / "bare", "denoising").network, expected)
     copies = {f"{stack}.embed_tokens.weight": tensors["shared.weight"].clone() for stack in ("encoder", "decoder")}
     save_file({**tensors, **copies}, file)
-    assert same(read_network(tmp_path / "bare").network, expected)
+    assert oracle.same(read_network(tmp_path / "bare").network, expected)
     save_file({**{name: tensor for name, tensor in tensors.items() if name != "shared.weight"}, **copies}, file)
-    assert same(read_network(tmp_path / "bare").network, expected)
+    assert oracle.same(read_network(tmp_path / "bare").network, expected)
     copies["decoder.embed_tokens.weight"][7, 7] += 1
     save_file({**tensors, **copies}, file)
     with pytest.raises(ConfigError, match=r"decoder.embed_tokens.weight differs from .*shared.weight"):
@@ -311,14 +286,16 @@ def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
 
 def test_reads_t5_1_1_as_published(tmp_path: Path) -> None:
     """There tie_word_embeddings=false says that nothing is tied or scaled; transformers 5 writes it otherwise."""
-    randomized(T5_1_1.model()).save_pretrained(tmp_path)
+    oracle.randomized(T5_1_1.model()).save_pretrained(tmp_path)
     read = read_network(tmp_path)
     assert not read.config.model.tie_word_embeddings
     assert not read.config.model.head.scale_states
-    change_config(tmp_path, tie_word_embeddings=False, scale_decoder_outputs=None, is_gated_act=None, dense_act_fn=None)
+    oracle.change_config(
+        tmp_path, tie_word_embeddings=False, scale_decoder_outputs=None, is_gated_act=None, dense_act_fn=None
+    )
     published = read_network(tmp_path)
     assert published.config == read.config
-    assert same(published.network, read.network)
+    assert oracle.same(published.network, read.network)
     file = tmp_path / "model.safetensors"
     save_file({name: tensor for name, tensor in load_file(file).items() if name != "lm_head.weight"}, file)
     with pytest.raises(ConfigError, match=r"missing: transformer.lm_head.weight"):
@@ -327,7 +304,7 @@ def test_reads_t5_1_1_as_published(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [T5_1_1, CASES[6]], ids=["t5", "bart"])
 def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    randomized(case.model()).save_pretrained(tmp_path)
+    oracle.randomized(case.model()).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"missing: classification_head.dense.weight"):
         read_network(tmp_path, "classification")
     with caplog.at_level(logging.WARNING):
@@ -373,7 +350,7 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
 )
 def test_refuses_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:
     case.model().save_pretrained(tmp_path)
-    change_config(tmp_path, **values)
+    oracle.change_config(tmp_path, **values)
     with pytest.raises(ConfigError, match=said):
         read_network(tmp_path)
 
@@ -400,7 +377,7 @@ def test_refuses_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [bart, marian, pegasus], ids=lambda case: case.__name__)
 def test_an_untied_output_with_one_token_table_is_read_and_with_two_refused(case: Any, tmp_path: Path) -> None:
-    model: Any = randomized(case(tie_word_embeddings=False).model())
+    model: Any = oracle.randomized(case(tie_word_embeddings=False).model())
     model.save_pretrained(tmp_path)
     said = (
         r"config\.json: tie_word_embeddings=false, and model\.decoder\.embed_tokens\.weight differs from model\.encoder"
@@ -410,6 +387,6 @@ def test_an_untied_output_with_one_token_table_is_read_and_with_two_refused(case
     with torch.no_grad():  # shared, which transformers ignores now, stays as it is
         model.model.decoder.embed_tokens.weight.copy_(model.model.encoder.embed_tokens.weight)
     model.save_pretrained(tmp_path)
-    given = inputs("right", is_full=True)
-    found = ours(read_network(tmp_path).network, given)
-    assert distance(found, theirs(model, given), given["mask"]) < 1e-5
+    given = oracle.inputs("right", is_full=True)
+    found = oracle.ours(read_network(tmp_path).network, given)
+    assert oracle.distance(found, oracle.theirs(model, given), given["mask"]) < 1e-5

@@ -15,24 +15,12 @@ import transformers as hf
 from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
+import oracle
 import triptych
 from cases import values_by_day
 from command_line import composed
 from commands import run
-from oracle import (
-    Case,
-    cached_distance,
-    check,
-    decoded_alike,
-    distance,
-    float64_distance,
-    folder_of_process,
-    name_of,
-    random_checkpoint,
-    randomized,
-    reference,
-)
-from oracle import save as save_theirs
+from oracle import Case, name_of
 from predicting import predict
 from triptych.assembly.encode_splits import encode_sounds
 from triptych.config import ConfigError
@@ -77,8 +65,8 @@ every_case = pytest.mark.parametrize("case", CASES, ids=name_of)
 
 @every_case
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
-    check(case, tmp_path)
-    mine, their = (load_file(folder / "model.safetensors") for folder in (tmp_path, reference(case).folder))
+    oracle.check(case, tmp_path)
+    mine, their = (load_file(folder / "model.safetensors") for folder in (tmp_path, oracle.reference(case).folder))
     assert mine.keys() == their.keys()
     assert all(torch.equal(mine[name], their[name]) for name in their)
 
@@ -86,17 +74,17 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
 @every_case
 def test_equals_theirs_in_float64(case: Case) -> None:
     """An eps that is fixed shows only here."""
-    assert float64_distance(case) < 1e-12
+    assert oracle.float64_distance(case) < 1e-12
 
 
 @pytest.mark.parametrize(("case", "num_beams"), values_by_day(CASES, [5, 1]), ids=name_of)
 def test_writes_what_theirs_writes(case: Case, num_beams: int) -> None:
-    assert decoded_alike(case, num_beams=num_beams)
+    assert oracle.decoded_alike(case, num_beams=num_beams)
 
 
 @every_case
 def test_decodes_in_chunks_as_at_once(case: Case) -> None:
-    assert cached_distance(case) < 1e-10
+    assert oracle.cached_distance(case) < 1e-10
 
 
 def test_the_fixed_table() -> None:
@@ -144,12 +132,12 @@ SETTINGS: list[dict[str, Any]] = [
 def original() -> Path:
     """A folder with a tokenizer and what makes frames. The end comes often: in place of two letters that do."""
     config = {**SMALL, **IDS, "vocab_size": ID["notimestamps"] + 1, "max_target_positions": 60}
-    model = randomized(hf.WhisperForConditionalGeneration(hf.WhisperConfig(**config)), 3)
+    model = oracle.randomized(hf.WhisperForConditionalGeneration(hf.WhisperConfig(**config)), 3)
     with torch.no_grad():
         table = model.get_input_embeddings().weight
         table[END] = 0.7 * (table[239] + table[241])
-    folder = folder_of_process()
-    save_theirs(model, folder)
+    folder = oracle.folder_of_process()
+    oracle.save(model, folder)
     tokens = {token: i for i, token in enumerate([*LETTERS, *WORDS])} | {"<|endoftext|>": END}
     tokenizer = hf.WhisperTokenizer(tokens, [tuple(word) for word in WORDS])
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{name}|>" for name in SPECIAL[1:]]})
@@ -213,7 +201,7 @@ def test_frames_and_logits_of_the_same_sounds(tmp_path: Path) -> None:
     with torch.no_grad():
         mine = task.network(frames, tokens, torch.ones(frames.shape[:2], dtype=torch.bool))
         their = model(input_features=expected.mT, decoder_input_ids=tokens).logits
-    assert distance(mine, their, torch.ones(tokens.shape, dtype=torch.bool)) < 1e-5
+    assert oracle.distance(mine, their, torch.ones(tokens.shape, dtype=torch.bool)) < 1e-5
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -327,7 +315,7 @@ def checkpoint_of(folder: Path, *overrides: str) -> Path:
         chosen.append("model.encoder.max_length=50")
     config = composed(*chosen, *overrides)
     tokenizer = Characters().train(["0123456789 "])
-    return random_checkpoint(folder, config, tokenizer, CorpusInfo())
+    return oracle.random_checkpoint(folder, config, tokenizer, CorpusInfo())
 
 
 OURS = {
@@ -363,7 +351,10 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         their = model.eval()(input_features=frames, decoder_input_ids=tokens).logits
         for task in (mine, again):
-            assert distance(task.network(heard, tokens, mask), their, torch.ones(tokens.shape, dtype=torch.bool)) < 1e-5
+            assert (
+                oracle.distance(task.network(heard, tokens, mask), their, torch.ones(tokens.shape, dtype=torch.bool))
+                < 1e-5
+            )
     if name == "style":
         kept = dict(again.network.named_parameters())
         assert all(torch.equal(kept[key], parameter) for key, parameter in mine.network.named_parameters())

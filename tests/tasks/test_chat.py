@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicting import evaluating, in_double, predict
-from triptych.data import IGNORE_INDEX, Bytes, CorpusInfo, EncodedExample, Example, Message, Tokenizer, collate
+from predicting import GREEDY, evaluating, in_double, make_context, predict
+from triptych.data import IGNORE_INDEX, Bytes, EncodedExample, Example, Message, Tokenizer, collate
 from triptych.data.example import conversation, each_answer
 from triptych.models.generation import Sampling
 from triptych.tasks import Chat, TaskContext, TextToText
@@ -37,24 +37,16 @@ def talk(*contents: str, system: bool = False) -> Example:
     return conversation(messages)
 
 
-def make_context(build: Build, architecture: str, tokenizer: Tokenizer, max_length: int = 96) -> TaskContext:
-    return TaskContext(
-        network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length),
-        tokenizer=tokenizer,
-        corpus=CorpusInfo(),
-        seed=0,
-        max_length=max_length,
-        truncates=True,
-    )
+def context_of(build: Build, architecture: str, tokenizer: Tokenizer, max_length: int = 96) -> TaskContext:
+    network = build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length)
+    return make_context(network, tokenizer, max_length)
 
 
-SETTINGS: dict[str, Any] = {
-    "num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "label_smoothing": 0.0, "max_new_tokens": 12
-}  # fmt: skip
+SETTINGS = GREEDY | {"label_smoothing": 0.0, "max_new_tokens": 12}
 
 
 def make_task(build: Build, architecture: str, template: str | None = None, **options: Any) -> Chat:
-    context = make_context(build, architecture, Bytes().train([]), **options)
+    context = context_of(build, architecture, Bytes().train([]), **options)
     return evaluating(Chat(context, chat_template=template, **SETTINGS))
 
 
@@ -77,7 +69,7 @@ class TestLayouts:
         self, build: Build, architecture: str, asked: str, answer: str
     ) -> None:
         """But for sep, which the encoder reads behind what a user says."""
-        other = TextToText(make_context(build, architecture, Bytes().train([])), **SETTINGS)
+        other = TextToText(context_of(build, architecture, Bytes().train([])), **SETTINGS)
         task = make_task(build, architecture)
         (expected,) = other.encode([Example(asked, target=answer)])
         for encode in (task.encode, task.encode_training):

@@ -14,9 +14,8 @@ from omegaconf import OmegaConf
 from scipy import stats
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
-from torch import nn
 
-from predicting import predict
+from predicting import learn, make_context, predict
 from triptych.assembly.compatibility import check_grid
 from triptych.config import ConfigError
 from triptych.data import (
@@ -24,15 +23,13 @@ from triptych.data import (
     IGNORE_INDEX,
     Bytes,
     Characters,
-    CorpusInfo,
     EncodedExample,
     Example,
     SpecialTokens,
     Tokenizer,
-    collate,
 )
 from triptych.models.generation import BeamSearch
-from triptych.tasks import Denoising, TaskContext
+from triptych.tasks import Denoising
 from triptych.tasks.denoising import OBJECTIVES, corrupted, infilled, masked, placed, restored
 
 Build = Callable[..., Any]
@@ -61,14 +58,9 @@ def hidden_count(length: int, share: float) -> int:
 
 def make_task(build: Build, objective: str | None, architecture: str = "", **options: Any) -> Denoising:
     tokenizer = options.pop("tokenizer", TOKENIZERS["characters"])
-    context = TaskContext(
-        network=build(architecture or ARCHITECTURE[objective or ""], vocab_size=tokenizer.vocab_size, max_length=64),
-        tokenizer=tokenizer,
-        corpus=CorpusInfo(),
-        seed=options.pop("seed", 0),
-        max_length=options.pop("max_length", 64),
-        truncates=True,
-    )
+    network = build(architecture or ARCHITECTURE[objective or ""], vocab_size=tokenizer.vocab_size, max_length=64)
+    length, seed = options.pop("max_length", 64), options.pop("seed", 0)
+    context = make_context(network, tokenizer, length, seed=seed)
     settings: dict[str, Any] = {"whole_word_masking": False, "mask_prob": 0.3, "mean_span_length": 3} | options
     return Denoising(context, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
 
@@ -386,12 +378,7 @@ class TestTask:
         cat, on = task.tokenizer.encode(["cat", "on the"])
         tokens, labels = special.written([one, *cat, two, *on, special.sentinels[2]])
         item = EncodedExample(np.array(tokens), np.array(labels), np.array(special.single(source)))
-        batch = collate([item])
-        optimizer = torch.optim.AdamW(task.network.parameters(), lr=1e-2)
-        for _ in range(60):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(task.forward(batch).flatten(0, -2), batch.labels.flatten()).backward()
-            optimizer.step()
+        learn(task, [item], steps=60, lr=1e-2)
         task.search = BeamSearch(num_beams=num_beams)
         assert predict(task, ["the <extra_id_0> sat <extra_id_1> mat"]) == ["the cat sat on the mat"]
 

@@ -11,19 +11,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicting import evaluating, predict
-from triptych.data import CorpusInfo, Example, Image, WordLevel, collate
+from predicting import check_unfit, evaluating, learn, make_context, predict, words_of
+from triptych.data import Example, Image, collate
 from triptych.data.batches.batch import empty_batch
 from triptych.models.generation import Sampling
-from triptych.tasks import ImageGeneration, TaskContext
+from triptych.tasks import ImageGeneration
 
 Build = Callable[..., Any]
 ARCHITECTURES = ("full", "decoder_only", "prefix_lm", "encoder_only")
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 every_writer = pytest.mark.parametrize("architecture", ARCHITECTURES[:3])
-TOKENIZER = WordLevel(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
-    ["one two three four"]
-)
+TOKENIZER = words_of(["one two three four"])
 WORDS = ["one", "two", "three", "four"]
 
 
@@ -39,16 +37,9 @@ def make_task(
 ) -> Any:
     torch.manual_seed(0)
     extra = ImageGeneration.num_extra_tokens({"levels": levels, "num_channels": num_channels})
-    context = TaskContext(
-        network=build(
-            architecture, vocab_size=TOKENIZER.vocab_size + extra, max_length=100, d_model=32, position="learned"
-        ),
-        tokenizer=TOKENIZER,
-        corpus=CorpusInfo(),
-        seed=0,
-        max_length=max_length,
-        truncates=True,
-    )
+    vocab_size = TOKENIZER.vocab_size + extra
+    network = build(architecture, vocab_size=vocab_size, max_length=100, d_model=32, position="learned")
+    context = make_context(network, TOKENIZER, max_length)
     task = ImageGeneration(
         context, image_size=image_size, num_channels=num_channels, levels=levels, num_inference_steps=steps
     )
@@ -148,15 +139,10 @@ def test_what_was_learned_by_heart_is_drawn(architecture: str, build: Build) -> 
     task = make_task(build, architecture, image_size=(2, 3), num_channels=3, levels=3, steps=6)
     random = np.random.default_rng(0)
     examples = [example(random.integers(3, size=(3, 2, 3)) / 2, word, brightest=2) for word in WORDS]
-    batch = collate(task.encode(examples))
-    optimizer = torch.optim.AdamW(task.network.parameters(), lr=1e-2)
+    items = task.encode(examples)
     task.network.train()
-    for _ in range(250):
-        optimizer.zero_grad()
-        loss = task.training_loss(batch) / batch.num_labels_in_step
-        loss.backward()
-        optimizer.step()
-    assert batch.num_labels_in_step == 4 * 6
+    learn(task, items, steps=250, lr=1e-2)
+    assert collate(items).num_labels_in_step == 4 * 6
     task.sampling = Sampling()
     for asked in (WORDS, WORDS[2:3]):
         drawn = predict(task, asked)
@@ -248,7 +234,8 @@ def test_what_cannot_be(build: Build) -> None:
             make_task(build, "decoder_only", **options)  # type: ignore[arg-type]
     task = make_task(build, "decoder_only")
     good, other = Image.of(np.zeros((1, 1, 3))), Image.of(np.zeros((1, 2, 3)))
-    for unfit, said in (
+    check_unfit(
+        task,
         (Example("a", target="one"), "'a': there is no image"),
         (
             Example("a", target="one", image=other),
@@ -256,6 +243,4 @@ def test_what_cannot_be(build: Build) -> None:
         ),
         (Example("a", image=good), "'a': there is no target; expected what is to be drawn"),
         (Example("a", target=" ", image=good), "'a': an empty text; expected what is to be drawn"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            task.encode([unfit])
+    )

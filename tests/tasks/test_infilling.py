@@ -3,7 +3,7 @@
 import io
 import string
 import tokenize
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from predicting import predict
-from triptych.data import BPE, IGNORE_INDEX, Characters, CorpusInfo, EncodedExample, Example
-from triptych.tasks import Infilling, TaskContext
+from predicting import GREEDY, learn, make_context, predict
+from triptych.data import BPE, IGNORE_INDEX, Characters, Example
+from triptych.tasks import Infilling
 from triptych.tasks.infilling import Middle, cut_out, edit_similarity, parts_in_test, without_literals
 
 Build = Callable[..., Any]
@@ -32,23 +32,13 @@ texts = st.text(st.sampled_from("ab (\n\t.é"), max_size=40)
 def make_task(build: Build, architecture: str, **options: Any) -> Infilling:
     tokenizer = options.pop("tokenizer", TOKENIZERS["characters"])
     max_length = options.pop("max_length", 64)
-    context = TaskContext(
-        network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length),
-        tokenizer=tokenizer,
-        corpus=CorpusInfo(),
-        seed=options.pop("seed", 0),
-        max_length=max_length,
-        truncates=True,
-    )
-    decoding: dict[str, Any] = {"num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "label_smoothing": 0.0}
+    network = build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length)
+    context = make_context(network, tokenizer, max_length, seed=options.pop("seed", 0))
     settings = {
-        "fim_rate": 0.5,
-        "fim_spm_rate": 0.5,
-        "copies_per_text": 1,
-        "middle": "span",
-        "test_middle": "line",
-    } | options
-    return Infilling(context, max_new_tokens=settings.pop("max_new_tokens", 8), **decoding, **settings)
+        "fim_rate": 0.5, "fim_spm_rate": 0.5, "copies_per_text": 1, "middle": "span", "test_middle": "line",
+        "max_new_tokens": 8,
+    }  # fmt: skip
+    return Infilling(context, label_smoothing=0.0, **GREEDY, **settings | options)
 
 
 @pytest.fixture(scope="module")
@@ -206,28 +196,11 @@ def test_what_is_missing_is_written(architecture: str, build: Build) -> None:
         fim_rate=1.0,
         middle="line",
     )
-    learn(task, task.encode([Example(word) for word in words]))
+    assert learn(task, task.encode([Example(word) for word in words]), steps=150, lr=1e-2)[-1] < 0.05
     asked = [task.model_input(Example(word)) for word in words]
     assert predict(task, asked) == [task.reference(Example(word)) for word in words]
     assert predict(task, asked[:1])[0] in words[0]
     assert isinstance(predict(task, ["up\nd"])[0], str)  # nothing is marked: its end
-
-
-def learn(task: Infilling, items: Sequence[EncodedExample]) -> None:
-    """Trains on the same batch until it is known."""
-    import torch
-
-    from triptych.data import collate
-    from triptych.nn import Targets
-
-    batch, optimizer = collate(items), torch.optim.AdamW(task.network.parameters(), lr=1e-2)
-    targets = Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)
-    for _ in range(150):
-        optimizer.zero_grad()
-        loss = task.forward(batch, targets) / len(batch.scored)
-        loss.backward()
-        optimizer.step()
-    assert float(loss) < 0.05
 
 
 def literals_by_python(line: str) -> str:

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
-from predicting import evaluating
+from predicting import evaluating, make_context
 from triptych.data import (
     BPE,
     IGNORE_INDEX,
@@ -34,7 +34,7 @@ from triptych.data import (
 )
 from triptych.data.batches.windows import Windows
 from triptych.data.prefix import prefix_length
-from triptych.tasks import LanguageModeling, TaskContext
+from triptych.tasks import LanguageModeling
 from triptych.tasks.exact_sums import ExactMean
 from triptych.training import TrainingModule
 
@@ -83,13 +83,8 @@ def num_words(text: str) -> int:
 @cache
 def make_task(build: Build, architecture: str, tokenizer: Tokenizer, *, is_stream: bool) -> LanguageModeling:
     torch.manual_seed(0)
-    context = TaskContext(
-        network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=64),
-        tokenizer=tokenizer,
-        corpus=CorpusInfo(is_stream=is_stream),
-        seed=0,
-        max_length=64,
-    )
+    network = build(architecture, vocab_size=tokenizer.vocab_size, max_length=64)
+    context = make_context(network, tokenizer, 64, corpus=CorpusInfo(is_stream=is_stream), truncates=False)
     return evaluating(LanguageModeling(context, label_smoothing=0.0, max_new_tokens=5))
 
 

@@ -25,7 +25,7 @@ from torchmetrics.functional import pearson_corrcoef
 from torchmetrics.functional.text import squad
 
 from cases import by_day
-from predicting import evaluating, in_double, predict
+from predicting import evaluating, in_double, learn, make_context, predict
 from triptych.data import (
     BPE,
     AnswerSpan,
@@ -42,7 +42,7 @@ from triptych.data import (
 from triptych.data.batches.batch import empty_batch
 from triptych.data.batches.sampler import StepSize
 from triptych.nn import Embedding
-from triptych.tasks import Classification, ClassPrediction, QuestionAnswering, Similarity, Task, TaskContext
+from triptych.tasks import Classification, ClassPrediction, QuestionAnswering, Similarity, Task
 from triptych.tasks.exact_sums import PairStatistic
 from triptych.tasks.question_answering import best_spans, exact_match, f1
 from triptych.tasks.sequence import cut_pair
@@ -100,14 +100,7 @@ def make_task(
         max_length=max_length,
         **({"d_model": 32, "num_layers": 1, "d_ff": 64} | model),
     )
-    context = TaskContext(
-        network=network,
-        tokenizer=tokenizer,
-        corpus=FACTS,
-        seed=0,
-        max_length=max_length,
-        truncates=True,
-    )
+    context = make_context(network, tokenizer, max_length, corpus=FACTS)
     options = {"classification": {"label_smoothing": 0.0}, "question_answering": {"max_answer_tokens": 4}}
     return cls(context, **options.get(name, {}))
 
@@ -165,12 +158,7 @@ def trained(build: Build) -> Callable[..., Any]:
     @cache
     def train(name: str, architecture: str) -> Any:
         task = make_task(build, name, architecture)
-        batch = collate(task.encode(EXAMPLES[:8]))
-        optimizer = torch.optim.AdamW(task.network.parameters(), lr=5e-3)
-        for _ in range(120):
-            optimizer.zero_grad()
-            (task.summed_loss(task.forward(batch), batch) / batch.num_labels_in_step).backward()
-            optimizer.step()
+        learn(task, task.encode(EXAMPLES[:8]), steps=120, lr=5e-3)
         return evaluating(task)
 
     return train

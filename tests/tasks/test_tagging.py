@@ -12,8 +12,9 @@ from seqeval.metrics import f1_score as seqeval_f1
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
+from predicting import make_context
 from triptych.data import Characters, CorpusInfo, Example, collate
-from triptych.tasks import Tagging, TaskContext
+from triptych.tasks import Tagging
 from triptych.tasks.tagging import entities, scheme_of
 from triptych.training import TrainingModule
 
@@ -131,14 +132,8 @@ SENTENCES = [  # the words, their tags, and the tags that are guessed
 def make_task(build: Callable[..., Any], tags: tuple[str, ...]) -> Tagging:
     """Of networks that know the words of the sentences."""
     tokenizer = Characters().train([text for text, *_ in SENTENCES])
-    context = TaskContext(
-        network=build("encoder_only", vocab_size=tokenizer.vocab_size, num_outputs=5),
-        tokenizer=tokenizer,
-        corpus=CorpusInfo(tag_labels=tags),
-        seed=0,
-        max_length=6,
-        truncates=True,
-    )
+    network = build("encoder_only", vocab_size=tokenizer.vocab_size, num_outputs=5)
+    context = make_context(network, tokenizer, 6, corpus=CorpusInfo(tag_labels=tags))
     return Tagging(context, label_smoothing=0.0)
 
 

@@ -33,7 +33,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from cases import by_day, values_by_day
-from predicting import in_double, predict
+from predicting import GREEDY, evaluating, in_double, learn, make_context, predict
 from triptych.data import (
     BPE,
     IGNORE_INDEX,
@@ -60,7 +60,6 @@ from triptych.tasks import (
     LanguageModeling,
     Tagging,
     Task,
-    TaskContext,
     Translation,
 )
 from triptych.tasks.classification import calibration_error
@@ -195,20 +194,8 @@ def make_task(
     if name == "denoising":
         options |= {"objective": None, "whole_word_masking": False, "mask_prob": 0.4, "mean_span_length": 3}
     if name == "translation":
-        options |= {
-            "num_beams": num_beams,
-            "length_penalty": 1.0,
-            "early_stopping": False,
-            "bleu_tokenizer": bleu_tokenizer,
-        }
-    context = TaskContext(
-        network=network,
-        tokenizer=tokenizer,
-        corpus=corpus,
-        seed=seed,
-        max_length=max_length,
-        truncates=truncates,
-    )
+        options |= {**GREEDY, "num_beams": num_beams, "bleu_tokenizer": bleu_tokenizer}
+    context = make_context(network, tokenizer, max_length, corpus=corpus, seed=seed, truncates=truncates)
     task: Task = cls(context, label_smoothing=label_smoothing, **options)
     return task
 
@@ -322,14 +309,8 @@ def trained(build: Build) -> Callable[..., Task]:
     @cache
     def train(name: str, architecture: str, layout: str = "characters") -> Task:
         task = make_task(build, name, architecture, tokenizer=LAYOUTS[layout])
-        batch = collate(task.encode(TRAINED))
-        optimizer = torch.optim.AdamW(task.network.parameters(), lr=5e-3)
-        for _ in range(150):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(task.forward(batch).flatten(0, -2), batch.labels.flatten()).backward()
-            optimizer.step()
-        task.network.eval()
-        return task
+        learn(task, task.encode(TRAINED), steps=150, lr=5e-3)
+        return evaluating(task)
 
     return train
 

@@ -1,6 +1,6 @@
 """Sounds and what is said in them: layouts, the loss over all paths, answers of each architecture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,77 +10,36 @@ import pytest
 import torch
 
 from command_line import complete
-from predicting import evaluating, in_double, predict
+from predicting import GREEDY, evaluating, in_double, learn, make_context, predict, reading, words_of
 from triptych.assembly.encode_splits import encode_evaluation, encode_training
 from triptych.assembly.make_task import make_task as task_of
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config.run_settings import RunSettings
 from triptych.data import (
     Audio,
-    CorpusInfo,
-    EncodedExample,
     Example,
     ToneDigits,
-    WordLevel,
     collate,
     log_mel_spectrogram,
 )
 from triptych.data.batches.batch import empty_batch
-from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixLM
 from triptych.models.generation import BeamSearch
-from triptych.nn import FrameEmbedding, Targets
-from triptych.tasks import TaskContext, Transcription
+from triptych.nn import FrameEmbedding
+from triptych.tasks import Transcription
 from triptych.training import TrainingModule
 
 Build = Callable[..., Any]
 ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_lm")
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 DIGITS = ToneDigits(min_digits=1, max_digits=3, noise=0.3, num_train=12, num_validation=2, num_test=4, seed=1)
-TOKENIZER = WordLevel(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
-    [" ".join("0123456789")]
-)
+TOKENIZER = words_of([" ".join("0123456789")])
 
 
 def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beams: int = 1, **options: Any) -> Any:
-    width = 32
-    text = build(architecture, vocab_size=TOKENIZER.vocab_size, max_length=max_length, d_model=width, position="rotary")
-    frames = FrameEmbedding(rate=8000, num_mels=16, d_model=width, **options)
-    stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
-    kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_lm": PrefixLM}
-    if architecture == "encoder_only":
-        network: Any = EncoderOnly(embedding=frames, head=text.head, **stacks)
-    else:
-        network = kinds[architecture](embedding=text.embedding, source_embedding=frames, head=text.head, **stacks)
-    context = TaskContext(
-        network=network,
-        tokenizer=TOKENIZER,
-        corpus=CorpusInfo(),
-        seed=0,
-        max_length=max_length,
-        truncates=True,
-    )
-    return Transcription(
-        context, label_smoothing=0.0, max_new_tokens=6, num_beams=num_beams, length_penalty=1.0, early_stopping=False
-    )
-
-
-def learn(task: Any, items: Sequence[EncodedExample]) -> float:
-    """Trains on the same batch until it is known."""
-    batch, optimizer = collate(items), torch.optim.AdamW(task.network.parameters(), lr=4e-3)
-    loss = torch.tensor(torch.inf)
-    for _ in range(900):
-        optimizer.zero_grad()
-        if task.is_ctc:
-            loss = task.training_loss(batch) / len(batch.scored)
-        else:
-            loss = task.forward(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)) / len(
-                batch.scored
-            )
-        loss.backward()
-        optimizer.step()
-        if float(loss.detach()) < 0.02:
-            break
-    return float(loss.detach())
+    frames = FrameEmbedding(rate=8000, num_mels=16, d_model=32, **options)
+    network = reading(build, architecture, frames, TOKENIZER.vocab_size, max_length)
+    context = make_context(network, TOKENIZER, max_length)
+    return Transcription(context, label_smoothing=0.0, max_new_tokens=6, **GREEDY | {"num_beams": num_beams})
 
 
 @every_architecture
@@ -89,7 +48,7 @@ def test_what_is_said_is_written(architecture: str, build: Build) -> None:
     torch.manual_seed(0)
     task = make_task(build, architecture)
     examples = DIGITS.splits().train[:5]
-    assert learn(task, task.encode(examples)) < 0.1
+    assert learn(task, task.encode(examples), steps=900, until=0.02)[-1] < 0.1
     sounds = [task.model_input(example) for example in examples]
     assert predict(task, sounds) == [example.target for example in examples]
     assert predict(task, sounds[3:4]) == [examples[3].target]

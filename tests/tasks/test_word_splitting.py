@@ -12,10 +12,11 @@ import sacrebleu
 from omegaconf import OmegaConf
 from torchmetrics.functional.text.rouge import rouge_score
 
+from predicting import GREEDY, make_context
 from triptych.config import ConfigError
-from triptych.data import Characters, CorpusInfo, Example
+from triptych.data import Characters, Example
 from triptych.evaluate import set_tokenizers
-from triptych.tasks import Chat, Task, TaskContext, TextToText, Transcription, Translation
+from triptych.tasks import Chat, Task, TextToText, Transcription, Translation
 from triptych.tasks import corpus_score as scores
 from triptych.tasks.text_to_text import ROUGE
 from triptych.training import TrainingModule
@@ -43,15 +44,10 @@ NOT_SPLIT = {
 
 def make_task(build: Callable[..., Any], kind: type[Task], **options: Any) -> Any:
     tokenizer = Characters().train(["abc"])
-    context = TaskContext(
-        network=build("decoder_only", vocab_size=tokenizer.vocab_size, num_outputs=tokenizer.vocab_size),
-        tokenizer=tokenizer,
-        corpus=CorpusInfo(),
-        seed=0,
-        max_length=6,
-    )
-    settings = {"label_smoothing": 0.0, "max_new_tokens": 4, "num_beams": 1, "length_penalty": 1.0}
-    return kind(context, **settings | {"early_stopping": False} | options)  # type: ignore[call-arg]
+    network = build("decoder_only", vocab_size=tokenizer.vocab_size, num_outputs=tokenizer.vocab_size)
+    context = make_context(network, tokenizer, 6, truncates=False)
+    settings = GREEDY | {"label_smoothing": 0.0, "max_new_tokens": 4}
+    return kind(context, **settings | options)  # type: ignore[call-arg]
 
 
 def scored(task: Any, outputs: list[str], references: list[str]) -> dict[str, float]:
