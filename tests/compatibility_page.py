@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from command_line import command_lines
 from covering import Row, Values, explain, learn, pairs_of
 from covering_rows import CHECKS, DATES, NO_FAMILY, NOT_ASKED, STEPS, look, refusal
+from pages import table, write_page
 from small_images import TO_DRAW, write_small_images
 from triptych.config import PARTS, precision_of, target_of
 from triptych.config.diagnose import choices_of
@@ -230,10 +231,10 @@ def cell(pair: Values, measured: Measured) -> str:
     return f"{len(rows)}" if not failed else f"{failed} of {len(rows)} failed"
 
 
-def table(down: Sequence[str], across: Sequence[str], measured: Measured) -> str:
+def pairs_table(down: Sequence[str], across: Sequence[str], measured: Measured) -> str:
     """A cell for each two values of the factors in the rows and in the columns."""
     columns = [place for place in places() if place[0] in across]
-    return drawn(
+    return table(
         ["", *(short(*column) for column in columns)],
         [
             [say([place]), *(cell(frozenset({place, column}), measured) for column in columns)]
@@ -241,11 +242,6 @@ def table(down: Sequence[str], across: Sequence[str], measured: Measured) -> str
             if place[0] in down
         ],
     )
-
-
-def drawn(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
 def held(check: str, rows: Sequence[Mapping[str, str]]) -> str:
@@ -262,7 +258,7 @@ def of_family(found: Mapping[str, str]) -> str:
     return "none" if found["exports"].startswith(NO_FAMILY) else found["exports"].partition(":")[0]
 
 
-def write_page(page: Path, measured: Measured) -> None:
+def write(page: Path, measured: Measured) -> None:
     """Writes what was measured."""
     parts, others = [*(f"block/{part}" for part in PARTS), "head"], ["optimizer", "trainer.precision", "batch.packing"]
     trained = [*((say(row.items()), found) for row, found in measured.rows), *measured.styles]
@@ -274,141 +270,49 @@ def write_page(page: Path, measured: Measured) -> None:
     ]
     checks = [check for check in CHECKS if check != "exports"]
     of_value = {place: [found for row, found in measured.rows if row[place[0]] == place[1]] for place in places()}
-    page.write_text(
-        TEMPLATE.format(
-            rows=len(measured.rows),
-            steps=STEPS,
-            pairs=f"{len(set[Values]().union(*(pairs_of(row) for row, _ in measured.rows))):,}",
-            impossible=len(measured.impossible),
-            seconds=f"{measured.seconds / len(trained):.0f}",
-            torch=torch.__version__,
-            hardware=hardware(torch.device("cpu")),
-            failed="\n".join(failures) or "Nothing.",
-            grid=table(["task"], ["model"], measured),
-            parts=table([*parts, *others], ["model", "task"], measured),
-            training=table(parts, others, measured),
-            optimizers=table(["optimizer"], ["trainer.precision", "batch.packing"], measured),
-            precisions=table(["trainer.precision"], ["batch.packing"], measured),
-            two_parts="\n".join(
-                f"- {say(pair)}: {cell(pair, measured)}"
-                for pair in measured.impossible
-                if all(factor in parts for factor, _ in pair)
-            ),
-            properties=drawn(
-                ["", *CHECKS],
-                [[say([place]), *(held(check, rows) for check in CHECKS)] for place, rows in of_value.items()],
-            ),
-            families=drawn(
-                ["`model=`", *CHECKS],
-                [
-                    [name, *(found[check].partition(":")[0] for check in checks), of_family(found)]
-                    for name, found in measured.styles
-                ],
-            ),
-            no_family="\n".join(
-                f"- {name}: {found['exports']}" for name, found in measured.styles if of_family(found) == "none"
-            ),
-            reasons="\n".join(
-                f"{number}. {say(values)}: {reason}"
-                for number, (values, reason) in enumerate(measured.reasons.items(), 1)
-            ),
-            of_rows=drawn(
-                [*factors(), "exports"],
-                [[*(short(*value) for value in row.items()), of_family(found)] for row, found in measured.rows],
-            ),
+    write_page(
+        page,
+        "compatibility_page",
+        rows=len(measured.rows),
+        steps=STEPS,
+        pairs=f"{len(set[Values]().union(*(pairs_of(row) for row, _ in measured.rows))):,}",
+        impossible=len(measured.impossible),
+        seconds=f"{measured.seconds / len(trained):.0f}",
+        torch=torch.__version__,
+        hardware=hardware(torch.device("cpu")),
+        failed="\n".join(failures) or "Nothing.",
+        grid=pairs_table(["task"], ["model"], measured),
+        parts=pairs_table([*parts, *others], ["model", "task"], measured),
+        training=pairs_table(parts, others, measured),
+        optimizers=pairs_table(["optimizer"], ["trainer.precision", "batch.packing"], measured),
+        precisions=pairs_table(["trainer.precision"], ["batch.packing"], measured),
+        two_parts="\n".join(
+            f"- {say(pair)}: {cell(pair, measured)}"
+            for pair in measured.impossible
+            if all(factor in parts for factor, _ in pair)
         ),
-        encoding="utf-8",
+        properties=table(
+            ["", *CHECKS],
+            [[say([place]), *(held(check, rows) for check in CHECKS)] for place, rows in of_value.items()],
+        ),
+        families=table(
+            ["`model=`", *CHECKS],
+            [
+                [name, *(found[check].partition(":")[0] for check in checks), of_family(found)]
+                for name, found in measured.styles
+            ],
+        ),
+        no_family="\n".join(
+            f"- {name}: {found['exports']}" for name, found in measured.styles if of_family(found) == "none"
+        ),
+        reasons="\n".join(
+            f"{number}. {say(values)}: {reason}" for number, (values, reason) in enumerate(measured.reasons.items(), 1)
+        ),
+        of_rows=table(
+            [*factors(), "exports"],
+            [[*(short(*value) for value in row.items()), of_family(found)] for row, found in measured.rows],
+        ),
     )
-
-
-TEMPLATE = """\
-# What works with what
-
-Written by `make compatibility`, which tests and trains every combination below. Measured on
-{hardware}, with torch {torch}.
-
-Every architecture, task, part, head, optimizer, precision and batch layout was combined with every other one in pairs
-(pairwise testing). {rows} tiny runs ("rows": {steps} steps, {seconds} s each with their checks) cover {pairs} pairs of
-values, each at least once. Triptych does not support {impossible} other pairs. Bugs that need three specific values at
-once can be missed.
-
-A number in a table is the number of rows with both values. *no (3)* means not supported, for reason 3
-[below](#why-not), which quotes the error message. Several numbers mean that each way to combine the two values fails
-for one of these reasons. Files in `conf/block` that only set a family's options are left out. The families have
-[another table](#families), which also lists the dual encoder and the dual decoder, since they support only
-`task=image_text_matching`.
-
-Each row is checked:
-
-- trains: the loss is finite, every weight has a gradient, and `summary.json` is complete.
-- resumes: resumed from its checkpoint at half the steps, the run ends with bitwise the same weights and metrics.
-- evaluates: `triptych evaluate` on the checkpoint prints exactly the metrics of the run.
-- packs: a packed row of texts has the same logits as a padded batch.
-- is causal: changing the last token changes no logits before it. An encoder is bidirectional, so this is not checked.
-- decodes with a cache: each generated token has the logits of one forward pass over the whole text. Checked for
-  generative models.
-- exports: loaded from the exported Hugging Face folder, the model has the same logits. If no published family matches,
-  `triptych export` names the closest family and the differences.
-
-Logits are compared in the precision of the row. The tolerances are 1e-10 in float64, 1e-5 in float32, 0.01 in float16
-and 0.08 in bfloat16, times the largest logit or 1. Exported models are compared in float32. 16-mixed is not tested: on
-CPUs, Lightning trains bf16-mixed instead. AdamW, Muon and schedule-free AdamW use `optimizer.eps=1.0e-4` in 16-true, as
-Triptych requires. `head=` sets the heads of tokens, classes and tags (`head@heads.tokens=` and so on).
-
-## What failed
-
-{failed}
-
-## Tasks and architectures
-
-{grid}
-
-## Parts, optimizers, precisions and layouts by architecture and task
-
-{parts}
-
-## Parts by optimizer, precision and layout
-
-{training}
-
-## Optimizers and precisions
-
-{optimizers}
-
-{precisions}
-
-## Two parts
-
-These pairs of parts are not supported; all others were tested:
-
-{two_parts}
-
-## Passed checks
-
-The number of rows with this value that pass each check; - if it was not checked. For exports, the number of rows that
-match a published family.
-
-{properties}
-
-## Families
-
-The `style` models (`model=bert/style`), with the parts of their family: encoders on classification, decoders on
-language modeling, full models on translation, Whisper on transcription.
-
-{families}
-
-{no_family}
-
-## Why not
-
-{reasons}
-
-## The rows
-
-The last column is the `transformers` class of the exported model; none: no published family matches this network.
-
-{of_rows}
-"""
 
 
 def main(page: Path, limit: int | None) -> None:
@@ -417,7 +321,7 @@ def main(page: Path, limit: int | None) -> None:
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     os.environ["TRIPTYCH_CACHE"] = tempfile.mkdtemp()
-    write_page(page, measure(limit))
+    write(page, measure(limit))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compatibility_page import TEMPLATE, factors, styles
+from compatibility_page import factors, styles
 from covering import Row, Values, cover, explain, learn, pairs_of
+from pages import template_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
 
@@ -92,7 +93,7 @@ def test_what_is_refused_is_found_in_its_smallest_form() -> None:
 def test_the_page_is_of_the_configuration() -> None:
     """A part that is new is not on it: `make compatibility`."""
     page = PAGE.read_text(encoding="utf-8")
-    for part in re.split(r"\{\w+\}", TEMPLATE):
+    for part in re.split(r"\{\w+\}", template_of("compatibility_page")):
         assert part in page
     named = {(factor, value) for factor, value in re.findall(r"^\| `([\w/.]+)=([\w.-]+)`", page, re.MULTILINE)}
     assert named == {(factor, value) for factor, values in factors().items() for value in values}

@@ -5,7 +5,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from versions_page import COLUMNS, ROOT, ROW, write_page
+from versions_page import COLUMNS, ROOT, ROW, write_row
 
 PAGE = ROOT / "docs" / "versions.md"
 ROWS = [dict(zip(COLUMNS, row[0].strip("| ").split(" | "), strict=True)) for row in ROW.finditer(PAGE.read_text())]
@@ -26,8 +26,8 @@ def test_a_row_takes_its_place(tmp_path: Path) -> None:
     """The page is as its template writes it; a row that was run anew stands once, and 2.9 before 2.11."""
     page = tmp_path / "page.md"
     shutil.copy(PAGE, page)
-    write_page(page, tuple(ROWS[0].values()))
+    write_row(page, tuple(ROWS[0].values()))
     assert page.read_text() == PAGE.read_text()
-    write_page(page, (ROWS[-1]["Python"], "2.9.0+cpu", "1", "2", "3", "0.2.0", "2026-11-24"))
+    write_row(page, (ROWS[-1]["Python"], "2.9.0+cpu", "1", "2", "3", "0.2.0", "2026-11-24"))
     last = [found[2] for found in ROW.finditer(page.read_text()) if found[1] == ROWS[-1]["Python"]]
     assert last == ["2.9.0+cpu", *[row["torch"] for row in ROWS if row["Python"] == ROWS[-1]["Python"]]]

@@ -13,6 +13,8 @@ from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
+from pages import write_page
+
 ROOT = Path(__file__).parents[1]
 TESTS = {
     "tests/nn tests/models tests/tasks": "the blocks, the networks and the tasks",
@@ -65,36 +67,21 @@ def order(row: str) -> list[int]:
     return [int(number) for version in found.groups() for number in re.findall(r"\d+", version.partition("+")[0])]
 
 
-def write_page(page: Path, cells: tuple[str, ...]) -> None:
+def write_row(page: Path, cells: tuple[str, ...]) -> None:
     """Adds a row, or replaces the row of the same Python and torch."""
     rows = {
         found.groups(): found[0] for found in ROW.finditer(page.read_text(encoding="utf-8") if page.exists() else "")
     }
     rows[cells[:2]] = f"| {' | '.join(cells)} |"
     tests = "\n".join(f"- `{names}`: {what}" for names, what in TESTS.items())
-    page.write_text(TEMPLATE.format(tests=tests, rows="\n".join(sorted(rows.values(), key=order))), encoding="utf-8")
+    write_page(page, "versions_page", tests=tests, rows="\n".join(sorted(rows.values(), key=order)))
 
-
-TEMPLATE = f"""\
-# Python and torch
-
-The full test suite runs with Python 3.11 and the versions in `constraints.txt`. For other versions of Python and torch,
-the table shows the tests that depend on them most. Each row is a separate environment, on Linux and without a GPU, with
-the versions in `constraints.txt` for all other libraries. `make versions PYTHON=python3.13 TORCH=2.14.1` measures a row
-and writes it. Without `TORCH`, it uses the newest version that pip finds.
-
-{{tests}}
-
-| {" | ".join(COLUMNS)} |
-|{"---|" * len(COLUMNS)}
-{{rows}}
-"""
 
 if __name__ == "__main__":
     torch = sys.argv[1] if sys.argv[1:] else ""
     environment = ROOT / "outputs" / f"python-{platform.python_version()}-torch-{torch or 'newest'}"
     cells = run_tests(torch, environment)
-    write_page(ROOT / "docs" / "versions.md", cells)
+    write_row(ROOT / "docs" / "versions.md", cells)
     print(*(f"{name} {cell}" for name, cell in zip(COLUMNS, cells, strict=True)), sep=", ")
     shutil.rmtree(environment)  # gigabytes, where torch is one for GPUs
     sys.exit(cells[COLUMNS.index("failed")] != "0")

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from cases import by_day
 from command_line import composed, with_parts
-from families_page import TEMPLATE
+from pages import template_of
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.make_task import check_network
@@ -471,5 +471,5 @@ def test_an_experiments_options_are_named(
 def test_the_page_is_what_its_source_says() -> None:
     """But for what is measured."""
     page = (Path(__file__).parents[2] / "docs" / "families.md").read_text(encoding="utf-8")
-    for part in re.split(r"\{\w+\}", TEMPLATE):
+    for part in re.split(r"\{\w+\}", template_of("families_page")):
         assert part in page
