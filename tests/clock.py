@@ -50,9 +50,7 @@ def wait_until(condition: Callable[[], object], seconds: float, what: object = "
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Says in a report whether the test was too late."""
     report = yield
     report.late = call.excinfo is not None and call.excinfo.errisinstance(LATE)

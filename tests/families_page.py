@@ -37,10 +37,7 @@ FAMILIES = {
         "modernbert_decoder/style; /ettin-17m, -32m, -68m, -150m, -400m, -1b",
     ),
     "Longformer": ("Longformer", "longformer/style, /base, /large"),
-    "T5": (
-        "T5For",
-        "t5/style, /small, /base, /large, /3b, /11b; t5/v1_1-style, -small, -base, -large, -xl, -xxl",
-    ),
+    "T5": ("T5For", "t5/style, /small, /base, /large, /3b, /11b; t5/v1_1-style, -small, -base, -large, -xl, -xxl"),
     "T5Gemma": ("T5Gemma", "t5gemma/style, /s-s, /b-b, /l-l, /xl-xl, /2b-2b, /9b-9b"),
     "BART": ("Bart", "bart/style, /base, /large"),
     "MarianMT, the original": ("Marian", "marian/style, /opus-mt; transformer/style, /base, /big"),

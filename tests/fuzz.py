@@ -94,10 +94,7 @@ SETTINGS = {
     "python_library": [],
 }  # fmt: skip
 """What corpora that are made on the spot need besides."""
-NEEDS = {
-    "infilling": ["tokenizer.num_sentinels=3"],
-    "denoising": ["tokenizer.num_sentinels=3"],
-}
+NEEDS = {"infilling": ["tokenizer.num_sentinels=3"], "denoising": ["tokenizer.num_sentinels=3"]}
 """What a task mostly wants."""
 DRAWN_GROUPS = {
     *("task", "data", "model", "tokenizer", "optimizer", "scheduler", "callbacks", "head"),

@@ -87,12 +87,7 @@ class Stop(L.Callback):
         self.step, self.signum, self.once = step, signal.Signals[signum], Path(once)
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: object,
-        batch: object,
-        batch_idx: int,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Sends it."""
         if trainer.global_step == self.step and not self.once.exists():

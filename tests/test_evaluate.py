@@ -117,10 +117,7 @@ def test_a_run_of_gpus_is_evaluated_where_there_is_none(
     ("override", "words"),
     [
         ("trainer.precision=bf17-mixed", "trainer.precision=bf17-mixed; did you mean bf16-mixed?"),
-        (
-            "trainer.accelerator=gpus",
-            "trainer.accelerator=gpus: expected one of auto, cpu, gpu, cuda, mps; did",
-        ),
+        ("trainer.accelerator=gpus", "trainer.accelerator=gpus: expected one of auto, cpu, gpu, cuda, mps; did"),
         ("trainer.devices=2", "trainer.devices=2: evaluate only has trainer.accelerator and trainer.precision"),
     ],
 )

@@ -52,8 +52,7 @@ def test_fault_at_night(): pass
 
 
 @pytest.mark.parametrize(
-    ("goal", "expected"),
-    [("test", ["plain"]), ("faults", ["fault"]), ("faults FULL=1", ["fault", "fault_at_night"])],
+    ("goal", "expected"), [("test", ["plain"]), ("faults", ["fault"]), ("faults FULL=1", ["fault", "fault_at_night"])]
 )
 def test_by_day_they_do_not_run(goal: str, expected: list[str], tmp_path: Path) -> None:
     said = subprocess.check_output(["make", "-n", "-o", ".venv/installed", *goal.split()], cwd=nightly.ROOT, text=True)

@@ -225,11 +225,7 @@ class TestSettings:
     ],
 )
 def test_refusals(
-    overrides: list[str],
-    message: str,
-    pretrain: Callable[..., Task],
-    fine_tune: Callable[..., Any],
-    tmp_path: Path,
+    overrides: list[str], message: str, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "text.ckpt").write_text("weights")
     write_checkpoint({"state_dict": {}}, tmp_path / "weights.ckpt")

@@ -32,12 +32,7 @@ from triptych.models.generation import Sampling
 from triptych.report.attention_maps import attention_maps
 from triptych.training.resume import state_to_resume
 
-TINY = [
-    *tiny.TINY,
-    "trainer.max_steps=6",
-    "trainer.val_check_interval=3",
-    "trainer.log_every_n_steps=2",
-]
+TINY = [*tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.log_every_n_steps=2"]
 
 
 def train(cwd: Path, *overrides: str) -> Path:

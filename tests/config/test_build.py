@@ -11,15 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from command_line import with_parts
 from triptych.assembly.checks import check_before_data
-from triptych.config import (
-    ConfigError,
-    ShapeConfig,
-    build,
-    check_keys,
-    check_type,
-    hints_of,
-    precision_of,
-)
+from triptych.config import ConfigError, ShapeConfig, build, check_keys, check_type, hints_of, precision_of
 from triptych.data import DateInstructions, Dates
 from triptych.nn import Head
 from triptych.training.optimizers import AdamW
@@ -196,10 +188,7 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
             ["optimizer=schedule_free_adamw", "callbacks=[default,freeze_pretrained]"],
             r"^callbacks\.freeze_pretrained: not supported with optimizer=schedule_free_adamw",
         ),
-        (
-            ["optimizer=muon", "trainer=fsdp"],
-            "^optimizer: Muon looks at whole matrices, of which FSDP",
-        ),
+        (["optimizer=muon", "trainer=fsdp"], "^optimizer: Muon looks at whole matrices, of which FSDP"),
         (["optimizer=adafactor", "trainer=fsdp"], "^optimizer: Adafactor looks at whole matrices"),
         *(
             ([f"optimizer={name}", "trainer.precision=16-true"], r"^optimizer\.eps=1e-0[89]: with .* at least 1e-05")

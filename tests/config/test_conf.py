@@ -18,13 +18,7 @@ from triptych.assembly.compatibility import check_grid
 from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
 from triptych.cli import runs
-from triptych.config import (
-    ARCHITECTURES,
-    ConfigError,
-    build,
-    check,
-    target_of,
-)
+from triptych.config import ARCHITECTURES, ConfigError, build, check, target_of
 from triptych.storage.downloads import SETS
 
 ROOT = Path(__file__).parents[2]
@@ -119,10 +113,7 @@ def test_what_is_expected_of_each_architecture(experiment: str) -> None:
         assert words.count(model) == (0 if (model, experiment) in REFUSED else 2), model
 
 
-@pytest.mark.parametrize(
-    ("experiment", "model"),
-    values_by_day(QUESTIONS, ARCHITECTURES),
-)
+@pytest.mark.parametrize(("experiment", "model"), values_by_day(QUESTIONS, ARCHITECTURES))
 def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
     config = composed(f"experiment={experiment}", f"model={model}")
     task, probe = target_of(config, "task").name, choice_of(config)
@@ -250,10 +241,7 @@ def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
         build(composed("tokenizer=pretrained"), "tokenizer")
 
 
-@pytest.mark.parametrize(
-    ("model", "position"),
-    values_by_day(STACKS, POSITION_NAMES),
-)
+@pytest.mark.parametrize(("model", "position"), values_by_day(STACKS, POSITION_NAMES))
 def test_block_options_reach_every_stack(model: str, position: str) -> None:
     config = composed(
         f"model={model}",

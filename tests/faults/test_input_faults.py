@@ -228,13 +228,7 @@ TASKS: dict[str, tuple[type[Task], dict[str, Any]]] = {
     "tagging": (Tagging, {}),
     "denoising": (
         Denoising,
-        {
-            "max_new_tokens": 5,
-            "objective": None,
-            "whole_word_masking": False,
-            "mask_prob": 0.4,
-            "mean_span_length": 3,
-        },
+        {"max_new_tokens": 5, "objective": None, "whole_word_masking": False, "mask_prob": 0.4, "mean_span_length": 3},
     ),
     "translation": (
         Translation,

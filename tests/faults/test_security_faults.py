@@ -377,10 +377,7 @@ FILES: dict[str, tuple[str, bool]] = {
     ),
     "all callbacks by reference": (f"task: {{evil: {{x: {EVIL}}}}}\nhydra: {{callbacks: '${{task.evil}}'}}", True),
     "within a callback": (f"hydra: {{callbacks: {{x: {{_target_: logging.NullHandler, level: {EVIL}}}}}}}", True),
-    "handler": (
-        "hydra: {job_logging: {handlers: {x: {'()': torch.load, f: payload, weights_only: false}}}}",
-        True,
-    ),
+    "handler": ("hydra: {job_logging: {handlers: {x: {'()': torch.load, f: payload, weights_only: false}}}}", True),
     "handler's class": (
         "hydra: {job_logging: {handlers: {x: {class: torch.load, f: payload, weights_only: false}}}}",
         False,
@@ -389,14 +386,8 @@ FILES: dict[str, tuple[str, bool]] = {
         "hydra: {hydra_logging: {handlers: {x: {'()': torch.load, f: payload, weights_only: false}}}}",
         True,
     ),
-    "filter": (
-        "hydra: {job_logging: {filters: {x: {'()': torch.load, f: payload, weights_only: false}}}}",
-        True,
-    ),
-    "formatter": (
-        "hydra: {job_logging: {formatters: {x: {'()': torch.load, f: payload, weights_only: false}}}}",
-        True,
-    ),
+    "filter": ("hydra: {job_logging: {filters: {x: {'()': torch.load, f: payload, weights_only: false}}}}", True),
+    "formatter": ("hydra: {job_logging: {formatters: {x: {'()': torch.load, f: payload, weights_only: false}}}}", True),
     "an import": ("hydra: {job_logging: {handlers: {terminal: {stream: 'ext://evil_module.x'}}}}", True),
     "within the launcher": (f"hydra: {{mode: MULTIRUN, launcher: {{x: {EVIL}}}}}", True),
     "within the sweeper": (f"hydra: {{mode: MULTIRUN, sweeper: {{params: {{x: {EVIL}}}}}}}", True),
@@ -517,11 +508,7 @@ class TestOtherWays:
 class TestSupplyChain:
     """Fault 24."""
 
-    DECLARED: Mapping[str, str] = {
-        "lightning": ">=2.6.6,<2.7",
-        "hydra-core": ">=1.3.8,<1.4",
-        "torch": ">=2.11",
-    }
+    DECLARED: Mapping[str, str] = {"lightning": ">=2.6.6,<2.7", "hydra-core": ">=1.3.8,<1.4", "torch": ">=2.11"}
     MALICIOUS = (("lightning", "2.6.2"), ("lightning", "2.6.3"))
 
     @pytest.fixture

@@ -271,11 +271,7 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
         ("denoising", {"block.tie_word_embeddings": False}, "gpt2"),
         ("classification", {}, "gpt2"),
         ("tagging", {}, "gpt2"),
-        (
-            "language_modeling",
-            {**OF_ATTENTION, "block.attention.sliding_windows": [9]},
-            "gpt_neo",
-        ),
+        ("language_modeling", {**OF_ATTENTION, "block.attention.sliding_windows": [9]}, "gpt_neo"),
         ("language_modeling", {"block.attention.num_kv_heads": 1, "block.attention.scale": 0.3}, "gpt2"),
         ("language_modeling", {"block/position": "learned", "block.position.first": 3}, "gpt2"),
         (
@@ -284,16 +280,8 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
             "gpt_neo",
         ),
         ("language_modeling", LIKE_LLAMA, "llama"),
-        (
-            "translation",
-            {**NO_BIAS, "block.attention.num_kv_heads": 2, "shape.head_dim": 10},
-            "llama",
-        ),
-        (
-            "classification",
-            {**NO_BIAS, "block.attention.qkv_bias": True, "block.attention.scale": 1.0},
-            "llama",
-        ),
+        ("translation", {**NO_BIAS, "block.attention.num_kv_heads": 2, "shape.head_dim": 10}, "llama"),
+        ("classification", {**NO_BIAS, "block.attention.qkv_bias": True, "block.attention.scale": 1.0}, "llama"),
         (
             "language_modeling",
             {**NO_BIAS, "block/attention": "qk_norm", "block.attention.sliding_windows": [None, 4]},

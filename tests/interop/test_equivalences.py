@@ -176,9 +176,7 @@ def test_names_what_they_cannot(other: dict[str, Any], obstacles: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [{"block/position": "rotary"}, {"block/attention": "qk_norm"}, {"block.attention.softcap": 2.0}],
-    ids=str,
+    "parts", [{"block/position": "rotary"}, {"block/attention": "qk_norm"}, {"block.attention.softcap": 2.0}], ids=str
 )
 def test_a_bias_of_keys_that_scores_see_stands_in_the_way(parts: dict[str, Any]) -> None:
     mine, my_settings = network("decoder_only", BASE | parts)

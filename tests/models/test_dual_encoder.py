@@ -129,10 +129,7 @@ def test_what_cannot_be() -> None:
         ({"source_outputs": 9}, r"model\.source_head\.num_outputs=9 and model\.head\.num_outputs=7: both towers"),
         ({"initial_scale": 0.0}, r"model\.initial_scale=0.0: expected more than 0, at most 100"),
         ({"initial_scale": 101.0}, r"model\.initial_scale=101"),
-        (
-            {"has_source": False},
-            r"model\.source_embedding=null: a dual encoder needs pairs of a text and an input",
-        ),
+        ({"has_source": False}, r"model\.source_embedding=null: a dual encoder needs pairs of a text and an input"),
         ({"max_length": 9}, r"max_length=9: \[cls\] and the patches of an image are 5 positions; set model.source_enc"),
         (
             {"cross_attention": True},

@@ -11,10 +11,7 @@ from triptych.nn import Embedding, Head, Stack
 
 
 def parts() -> dict[str, Any]:
-    return {
-        "embedding": Embedding(vocab_size=11, d_model=16),
-        "head": Head(d_model=16, num_outputs=11),
-    }
+    return {"embedding": Embedding(vocab_size=11, d_model=16), "head": Head(d_model=16, num_outputs=11)}
 
 
 def stack(*, causal: bool, cross_attention: bool = False) -> Stack:

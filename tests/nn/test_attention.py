@@ -102,12 +102,7 @@ def test_visibility_says_who_sees_whom(
     if seed is not None:
         key_mask = torch.rand(batch, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
     attention_mask = AttentionMask.of(
-        num_queries=queries,
-        num_keys=keys,
-        causal=causal,
-        key_mask=key_mask,
-        device=torch.device("cpu"),
-        window=window,
+        num_queries=queries, num_keys=keys, causal=causal, key_mask=key_mask, device=torch.device("cpu"), window=window
     )
     if attention_mask.causal:
         assert attention_mask.mask is None
@@ -151,12 +146,7 @@ class TestMultiHeadAttention:
     @pytest.mark.parametrize(("cross", "causal"), [(False, False), (False, True), (True, False)])
     @pytest.mark.parametrize("padded", [False, True])
     def test_equals_pytorch(
-        self,
-        randomize: Callable[..., Any],
-        copy_attention: Callable[..., Any],
-        cross: bool,
-        causal: bool,
-        padded: bool,
+        self, randomize: Callable[..., Any], copy_attention: Callable[..., Any], cross: bool, causal: bool, padded: bool
     ) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3)))
         x = torch.randn(2, 5, 12)

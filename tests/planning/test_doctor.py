@@ -373,12 +373,7 @@ class TestResume:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        (size(1023), "1,023 B"),
-        (size(1536), "1.5 KiB"),
-        (size(80 * 2**30), "80 GiB"),
-        (size(2**50), "1,024 TiB"),
-    ],
+    [(size(1023), "1,023 B"), (size(1536), "1.5 KiB"), (size(80 * 2**30), "80 GiB"), (size(2**50), "1,024 TiB")],
 )
 def test_numbers_for_people(text: str, expected: str) -> None:
     assert text == expected

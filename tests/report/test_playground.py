@@ -603,10 +603,7 @@ class TestImages:
         assert (status, Page(source).predictions) == (200, answers)
 
     def test_what_is_no_image(self, others: Server) -> None:
-        assert others.post("/image", b"no image") == (
-            400,
-            "the image: not a readable image (UnidentifiedImageError)",
-        )
+        assert others.post("/image", b"no image") == (400, "the image: not a readable image (UnidentifiedImageError)")
         sound = others.post("/audio", digits()[1])[1]
         status, source = others.get(f"/?group={SEERS}&file={sound}")
         assert (status, Page(source).notices[0]) == (400, "the file has expired; upload it again")

@@ -18,16 +18,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from predicting import learn, make_context, predict
 from triptych.assembly.compatibility import check_grid
 from triptych.config import ConfigError
-from triptych.data import (
-    BPE,
-    IGNORE_INDEX,
-    Bytes,
-    Characters,
-    EncodedExample,
-    Example,
-    SpecialTokens,
-    Tokenizer,
-)
+from triptych.data import BPE, IGNORE_INDEX, Bytes, Characters, EncodedExample, Example, SpecialTokens, Tokenizer
 from triptych.models.generation import BeamSearch
 from triptych.tasks import Denoising
 from triptych.tasks.denoising import OBJECTIVES, corrupted, infilled, masked, placed, restored
@@ -143,14 +134,7 @@ class TestMasked:
 
 class TestBeginsWord:
     @pytest.mark.parametrize(
-        ("text", "begins"),
-        [
-            ("ab c", "x_x_"),
-            ("a  b", "xx__"),
-            (" a", "x_"),
-            ("a\n\tb c ", "xx__x_x"),
-            ("", ""),
-        ],
+        ("text", "begins"), [("ab c", "x_x_"), ("a  b", "xx__"), (" a", "x_"), ("a\n\tb c ", "xx__x_x"), ("", "")]
     )
     def test_of_characters(self, text: str, begins: str) -> None:
         tokenizer = Characters().train(["abc \n\t"])

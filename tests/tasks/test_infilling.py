@@ -190,11 +190,7 @@ def test_what_is_missing_is_written(architecture: str, build: Build) -> None:
     """A network that knows four texts by heart."""
     words = ["alpha\nbeta\ngamma", "one\ntwo\nthree", "red\ngreen\nblue", "up\ndown\nleft"]
     task = make_task(
-        build,
-        architecture,
-        tokenizer=Characters(num_sentinels=3).train(words),
-        fim_rate=1.0,
-        middle="line",
+        build, architecture, tokenizer=Characters(num_sentinels=3).train(words), fim_rate=1.0, middle="line"
     )
     assert learn(task, task.encode([Example(word) for word in words]), steps=150, lr=1e-2)[-1] < 0.05
     asked = [task.model_input(Example(word)) for word in words]

@@ -329,8 +329,7 @@ class TestAnswers:
     def test_exact_match_and_f1_are_those_of_squad(self, texts: tuple[str, str, str]) -> None:
         guess, *rights = texts
         expected = squad(
-            {"prediction_text": guess, "id": "1"},
-            {"answers": {"answer_start": [0, 0], "text": rights}, "id": "1"},
+            {"prediction_text": guess, "id": "1"}, {"answers": {"answer_start": [0, 0], "text": rights}, "id": "1"}
         )
         assert 100 * max(exact_match(guess, right) for right in rights) == float(expected["exact_match"])
         if any(set(right.lower().split()) - {"the", "a", "an"} - set(string.punctuation) for right in rights):

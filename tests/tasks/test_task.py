@@ -53,15 +53,7 @@ from triptych.data.prefix import prefix_length
 from triptych.data.tokenizers.tokenizer import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
 from triptych.models.flops import forward_flops
 from triptych.models.generation import BeamSearch
-from triptych.tasks import (
-    Classification,
-    ClassPrediction,
-    Denoising,
-    LanguageModeling,
-    Tagging,
-    Task,
-    Translation,
-)
+from triptych.tasks import Classification, ClassPrediction, Denoising, LanguageModeling, Tagging, Task, Translation
 from triptych.tasks.classification import calibration_error
 from triptych.training import CheckpointMetadata, ProgressBar, TrainingModule
 from triptych.training.callbacks import progress_bar
@@ -711,10 +703,7 @@ class TestMetrics:
         outputs = predict(task, TEXTS)
         references = [example.target or "" for example in EXAMPLES]
         hits = [output == reference for output, reference in zip(outputs, references, strict=True)]
-        expected = {
-            "exact_match": sum(hits) / len(hits),
-            "bleu": sacrebleu.corpus_bleu(outputs, [references]).score,
-        }
+        expected = {"exact_match": sum(hits) / len(hits), "bleu": sacrebleu.corpus_bleu(outputs, [references]).score}
         for eval_batch_size in (1, 7, 64):
             data = make_data(task, eval_batch_size=eval_batch_size)
             metrics = make_trainer().test(make_module(task), data, verbose=False)[0]

@@ -15,13 +15,7 @@ from triptych.assembly.encode_splits import encode_evaluation, encode_training
 from triptych.assembly.make_task import make_task as task_of
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config.run_settings import RunSettings
-from triptych.data import (
-    Audio,
-    Example,
-    ToneDigits,
-    collate,
-    log_mel_spectrogram,
-)
+from triptych.data import Audio, Example, ToneDigits, collate, log_mel_spectrogram
 from triptych.data.batches.batch import empty_batch
 from triptych.models.generation import BeamSearch
 from triptych.nn import FrameEmbedding

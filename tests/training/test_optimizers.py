@@ -16,15 +16,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.assembly.make_task import without_values
-from triptych.training.optimizers import (
-    SGD,
-    Adafactor,
-    AdamW,
-    Muon,
-    ScheduleFreeAdamW,
-    decay_groups,
-    optimizer_flops,
-)
+from triptych.training.optimizers import SGD, Adafactor, AdamW, Muon, ScheduleFreeAdamW, decay_groups, optimizer_flops
 from triptych.training.schedules import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
 
 BASE: dict[str, Any] = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.1}

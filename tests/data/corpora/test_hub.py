@@ -202,10 +202,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, options: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"split_names": ["train", "test"]},
-            r"data\.split_names=\['train', 'test'\]: expected \[TRAIN,",
-        ),
+        ({"split_names": ["train", "test"]}, r"data\.split_names=\['train', 'test'\]: expected \[TRAIN,"),
         ({"split_names": [0.1, "a", "b"]}, r"data\.split_names=\[0\.1, 'a', 'b'\]: expected \[TRAIN,"),
         ({"split_names": ["a", 0.5, 0.5]}, r"data\.split_names=\['a', 0\.5, 0\.5\]: expected fractions above 0"),
         ({"limit": 0}, r"data\.limit=0: expected at least 1"),

@@ -204,8 +204,7 @@ class TestFind:
             resolve_file(f"{tmp_path}/no", "data.train", "a.txt")
 
     @pytest.mark.parametrize(
-        ("name", "message"),
-        [("trian.txt", r"; did you mean train\.txt\?$"), ("xyz", "$"), ("sub", ""), ("", "")],
+        ("name", "message"), [("trian.txt", r"; did you mean train\.txt\?$"), ("xyz", "$"), ("sub", ""), ("", "")]
     )
     def test_names_the_missing_file_and_the_likeliest(self, tmp_path: Path, name: str, message: str) -> None:
         (tmp_path / "sub").mkdir()

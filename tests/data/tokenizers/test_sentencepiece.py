@@ -156,12 +156,7 @@ class TestFolders:
         assert tokenizer.special == SpecialTokens(
             bos=1, eos=2, sep=2, start=1, pad=2, unk=0, mask=None, begin=(1,), end=end
         )
-        for text in [
-            *TEXTS,
-            "",
-            "Ω\n\tx",
-            "two  blanks ",
-        ]:  # at the beginning, transformers 5.23 drops a blank
+        for text in [*TEXTS, "", "Ω\n\tx", "two  blanks "]:  # at the beginning, transformers 5.23 drops a blank
             assert [1, *tokenizer.encode([text])[0], *end] == reference(text).input_ids
 
     @pytest.mark.parametrize("name", ["spiece.model", "tokenizer.model"])

@@ -54,10 +54,7 @@ def test_fault_1_killed_with_two_processes(
 
 
 def test_fault_4_the_warning_of_the_scheduler(
-    cluster: Any,
-    training: Any,
-    full: bool,
-    record_property: Callable[[str, object], None],
+    cluster: Any, training: Any, full: bool, record_property: Callable[[str, object], None]
 ) -> None:
     """Each time: one checkpoint that is whole, one requeue, both ranks at the same update; and in the end the weights
     of a run that was left alone. Rank 0 is the slow one."""
@@ -105,11 +102,7 @@ def test_fault_11_sigterm_to_rank_1_only(training: Any, record_property: Callabl
 
 @pytest.mark.parametrize(("before", "after"), [(TWO, []), ([], TWO)], ids=["2 to 1", "1 to 2"])
 def test_fault_12_another_number_of_processes(
-    before: list[str],
-    after: list[str],
-    tmp_path: Path,
-    job: Callable[..., Any],
-    run_of: Callable[[Path], Any],
+    before: list[str], after: list[str], tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
     """The examples of each update stay the same, so without dropout only rounding differs."""
     # a bias of the keys has no gradient but rounding, which Adam would make steps of

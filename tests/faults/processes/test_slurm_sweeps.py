@@ -217,10 +217,7 @@ def test_watch_says_what_became_of_jobs_that_never_began(sweep: Sweep, monkeypat
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "layout",
-    [
-        ["trainer.devices=2", "hydra.launcher.tasks_per_node=2"],
-        ["trainer.num_nodes=2", "hydra.launcher.nodes=2"],
-    ],
+    [["trainer.devices=2", "hydra.launcher.tasks_per_node=2"], ["trainer.num_nodes=2", "hydra.launcher.nodes=2"]],
     ids=["two tasks", "two nodes"],
 )
 def test_processes_train_together(layout: list[str], sweep: Sweep) -> None:

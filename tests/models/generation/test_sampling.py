@@ -63,10 +63,7 @@ def draw(logits: list[float], sampling: Sampling, *, rows: int, max_new_tokens: 
 
 class TestDistribution:
     @given(
-        logits=logit_lists,
-        temperature=temperatures,
-        top_k=st.integers(0, 10),
-        top_p=st.just(1.0) | st.floats(0.01, 1),
+        logits=logit_lists, temperature=temperatures, top_k=st.integers(0, 10), top_p=st.just(1.0) | st.floats(0.01, 1)
     )
     def test_is_the_formula(self, logits: list[float], temperature: float, top_k: int, top_p: float) -> None:
         expected, less, more = (
@@ -198,8 +195,7 @@ class TestDraws:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"temperature": -0.1}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": -0.5}],
+    "options", [{"temperature": -0.1}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": -0.5}]
 )
 def test_bad_values_raise(options: dict[str, float]) -> None:
     (name,) = options

@@ -282,10 +282,7 @@ def test_the_audit_marks_a_different_tokenizer(seven_runs: Path) -> None:
     groups = groups_of(seven_runs)
     assert "tokenizer_sha256" not in {found.field for found in audit(groups["translation"])}
     (found,) = [found for found in audit(groups["language_modeling"]) if found.field == "tokenizer_sha256"]
-    assert found.values == {
-        "language_modeling_full_seed1": "a" * 64,
-        "language_modeling_decoder_only_seed1": "b" * 64,
-    }
+    assert found.values == {"language_modeling_full_seed1": "a" * 64, "language_modeling_decoder_only_seed1": "b" * 64}
     assert "tokenizers differ" in found.text
 
 
