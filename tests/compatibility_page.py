@@ -33,13 +33,9 @@ from triptych.tasks.precision import PRECISIONS
 from triptych.training.hardware import hardware
 
 CORPUS = {
-    "similarity": "date_pairs",
-    "question_answering": "date_questions",
-    "transcription": "tone_digits",
-    "chat": "date_instructions",
-    "captioning": "drawn_digits",
-    "image_generation": "image_files",
-}
+    "similarity": "date_pairs", "question_answering": "date_questions", "transcription": "tone_digits",
+    "chat": "date_instructions", "captioning": "drawn_digits", "image_generation": "image_files",
+}  # fmt: skip
 """By task; the others read dates."""
 DRAWN = [
     *("data.noise=0.1", "data.max_digits=1"),
@@ -49,15 +45,12 @@ MARKS = {
     "chat": ["data.turns=1", "shape.max_length=128"],
     "infilling": ["tokenizer.num_sentinels=3"],
     "transcription": [
-        "data.noise=1",
-        "data.min_digits=2",
-        "data.max_digits=3",
-        "audio_embedding.rate=8000",
+        "data.noise=1", "data.min_digits=2", "data.max_digits=3", "audio_embedding.rate=8000",
         "audio_embedding.num_mels=16",
     ],
     "captioning": DRAWN,
     "image_generation": TO_DRAW[2:],
-}
+}  # fmt: skip
 """What a task needs besides."""
 HEADS = [f"head@heads.{kind}" for kind in HeadsConfig.__dataclass_fields__]
 WITH_EPS = ("adamw", "muon", "schedule_free_adamw")

@@ -105,14 +105,9 @@ def _build(
     def stack(*, causal: bool, cross_attention: bool = False) -> Stack:
         options = {"num_heads": 4, "d_ff": 24} | block
         return make_stack(
-            num_layers=num_layers,
-            d_model=d_model,
-            causal=causal,
-            cross_attention=cross_attention,
-            position=position,
-            max_length=max_length,
-            **options,
-        )
+            num_layers=num_layers, d_model=d_model, causal=causal, cross_attention=cross_attention, position=position,
+            max_length=max_length, **options,
+        )  # fmt: skip
 
     embedding = Embedding(vocab_size=vocab_size, d_model=d_model)
     head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pooling=pool, **(head_options or {}))
@@ -125,12 +120,9 @@ def _build(
         decoder = stack(causal=network.is_causal)
         return network(embedding=embedding, decoder=decoder, head=head, tie_word_embeddings=tie_word_embeddings)
     return EncoderDecoder(
-        embedding=embedding,
-        encoder=stack(causal=False),
-        decoder=stack(causal=True, cross_attention=True),
-        head=head,
+        embedding=embedding, encoder=stack(causal=False), decoder=stack(causal=True, cross_attention=True), head=head,
         tie_word_embeddings=tie_word_embeddings,
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

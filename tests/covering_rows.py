@@ -289,14 +289,9 @@ def check_export(run: Trained) -> str:
 
 
 CHECKS: dict[str, Callable[[Trained], str | None]] = {
-    "trains": check_training,
-    "resumes": check_resuming,
-    "evaluates": check_evaluation,
-    "packs": check_packing,
-    "is causal": check_past,
-    "decodes with a cache": check_cache,
-    "exports": check_export,
-}
+    "trains": check_training, "resumes": check_resuming, "evaluates": check_evaluation, "packs": check_packing,
+    "is causal": check_past, "decodes with a cache": check_cache, "exports": check_export,
+}  # fmt: skip
 """What is looked at, by the name on the page. They raise where something does not hold."""
 
 

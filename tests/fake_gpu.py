@@ -51,14 +51,9 @@ COPIES = (aten.copy_.default, aten._to_copy.default)
 """What may read a tensor of one device and write to the other."""
 
 WAITS = (
-    aten._local_scalar_dense.default,
-    aten.equal.default,
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten.unique_consecutive.default,
-    aten._unique2.default,
-    aten.repeat_interleave.Tensor,
-)
+    aten._local_scalar_dense.default, aten.equal.default, aten.nonzero.default, aten.masked_select.default,
+    aten.unique_consecutive.default, aten._unique2.default, aten.repeat_interleave.Tensor,
+)  # fmt: skip
 """What a program on the CPU has to wait for: values, or shapes that follow from them. So it does for copies from one
 device to the other, unless it says that it need not (``non_blocking=True``)."""
 

@@ -609,16 +609,11 @@ def check_exporting(run: Fuzzed) -> str:
 
 
 CHECKS: Mapping[str, Callable[[Any], object]] = {
-    "trains": check_loss,
-    "resumes": check_stopping,
-    "evaluates": check_metrics,
-    "predicts alone": check_alone,
-    "packs": in_float64(check_packing),
-    "is causal": in_float64(check_past),
-    "decodes with a cache": in_float64(check_cache),
-    "predicts in another precision": check_precision,
+    "trains": check_loss, "resumes": check_stopping, "evaluates": check_metrics, "predicts alone": check_alone,
+    "packs": in_float64(check_packing), "is causal": in_float64(check_past),
+    "decodes with a cache": in_float64(check_cache), "predicts in another precision": check_precision,
     "exports": check_exporting,
-}
+}  # fmt: skip
 
 
 def look(chosen: Choose, seed: int, folder: Path) -> tuple[Draw | None, Outcome]:
@@ -770,12 +765,9 @@ def main(number: int, seed: int) -> int:
     """
     console, count, start = Console(file=sys.stdout), Count(), time.perf_counter()
     columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[said]}"),
-    )
+    )  # fmt: skip
     bar = Progress(*columns, console=console, disable=not console.is_terminal)
     with bar, alone() as chosen:
         task = bar.add_task("draws", total=number, said="")

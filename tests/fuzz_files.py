@@ -458,18 +458,9 @@ def hub_audio(chance: Random, folder: Path, task: str) -> list[str]:
 
 
 WRITERS: Mapping[str, Callable[[Random, Path, str], list[str]]] = {
-    "audio_files": audio_files,
-    "conversations": conversations,
-    "hub": hub,
-    "hub_audio": hub_audio,
-    "hub_images": hub_images,
-    "image_files": image_files,
-    "labelled_text": labelled_text,
-    "parallel_text": parallel_text,
-    "plain_text": plain_text,
-    "question_answering": question_answering,
-    "source_files": source_files,
-    "tagged_text": tagged_text,
-    "text_lines": text_lines,
-}
+    "audio_files": audio_files, "conversations": conversations, "hub": hub, "hub_audio": hub_audio,
+    "hub_images": hub_images, "image_files": image_files, "labelled_text": labelled_text,
+    "parallel_text": parallel_text, "plain_text": plain_text, "question_answering": question_answering,
+    "source_files": source_files, "tagged_text": tagged_text, "text_lines": text_lines,
+}  # fmt: skip
 """By the choice of data: writes its files, and returns the settings that read them. Choices without files need none."""

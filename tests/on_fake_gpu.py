@@ -56,30 +56,17 @@ CELLS = {
     "digits/encoder_only": [],
     "tones/transcription": FEW,
     "matching/drawn": [
-        *FEW,
-        "optimizer=adamw",
-        "optimizer.lr=1e-3",
-        "data.max_digits=1",
-        "image_embedding.image_size=[12,24]",
+        *FEW, "optimizer=adamw", "optimizer.lr=1e-3", "data.max_digits=1", "image_embedding.image_size=[12,24]",
     ],
-}
+}  # fmt: skip
 DATES = [*FEW, "data.languages=[de,en,ja]"]
 WITHOUT_FLOAT64 = [*CELLS][3:10]
 QUIET = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "use_distributed_sampler": False,
-    "max_epochs": -1,
-    "max_steps": 2,
-    "val_check_interval": 2,
-    "check_val_every_n_epoch": None,
-    "num_sanity_val_steps": 0,
-    "limit_val_batches": 1,
-    "limit_test_batches": 1,
+    "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
+    "use_distributed_sampler": False, "max_epochs": -1, "max_steps": 2, "val_check_interval": 2,
+    "check_val_every_n_epoch": None, "num_sanity_val_steps": 0, "limit_val_batches": 1, "limit_test_batches": 1,
     "gradient_clip_val": 1.0,
-}
+}  # fmt: skip
 Chosen = Callable[..., DictConfig]
 
 
@@ -285,13 +272,9 @@ def test_no_kernel_of_a_device_gets_a_row_that_sees_nothing(
     with on_fake_gpu():
         for device in (torch.device("cpu"), HERE):
             attention_mask = AttentionMask.of(
-                num_queries=length,
-                num_keys=length,
-                causal=causal,
-                key_mask=real.to(device),
-                device=device,
+                num_queries=length, num_keys=length, causal=causal, key_mask=real.to(device), device=device,
                 window=window,
-            )
+            )  # fmt: skip
             tensors = [x.to(device).requires_grad_() for x in (q, k, v)]
             y = attend(*tensors, attention_mask)
             found.append([x.cpu() for x in (y, *torch.autograd.grad(y.square().sum(), tensors))])

@@ -14,17 +14,7 @@ from cases import by_day
 def test_everything_runs_on_another_device(tests: str) -> None:
     file = Path(__file__).with_name("on_fake_gpu.py")
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "--tb=short",
-        "-m",
-        tests,
-        str(file),
-    ]
+        sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--tb=short", "-m", tests, str(file),
+    ]  # fmt: skip
     finished = subprocess.run(command, cwd=file.parents[1], capture_output=True, text=True, timeout=900)
     assert finished.returncode == 0, finished.stdout[-12000:] + finished.stderr[-2000:]

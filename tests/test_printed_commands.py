@@ -92,16 +92,11 @@ def test_the_command_of_a_record(
     typed(
         shlex.join(
             [
-                "triptych",
-                "train",
-                where.format(tmp_path),
-                "experiment=own",
-                "run_dir=runs/1",
-                "data.languages=[de,en]",
-                "seed=2",
+                "triptych", "train", where.format(tmp_path), "experiment=own", "run_dir=runs/1",
+                "data.languages=[de,en]", "seed=2",
             ]
         )
-    )
+    )  # fmt: skip
     monkeypatch.chdir(tmp_path.parent)  # wherever it is repeated
     typed(composed.printed[0])
     assert composed.configs[0] == composed.configs[1]

@@ -19,21 +19,11 @@ from triptych.train import train
 from triptych.training import TrainingModule
 
 OTHERS = {
-    "accumulate_grad_batches": "2",
-    "benchmark": "true",
-    "detect_anomaly": "true",
-    "deterministic": "true",
-    "enable_autolog_hparams": "false",
-    "enable_model_summary": "true",
-    "gradient_clip_val": "0.01",
-    "inference_mode": "false",
-    "limit_test_batches": "1",
-    "limit_val_batches": "0.5",
-    "log_every_n_steps": "1",
-    "num_sanity_val_steps": "2",
-    "precision": "bf16-mixed",
-    "profiler": "simple",
-}
+    "accumulate_grad_batches": "2", "benchmark": "true", "detect_anomaly": "true", "deterministic": "true",
+    "enable_autolog_hparams": "false", "enable_model_summary": "true", "gradient_clip_val": "0.01",
+    "inference_mode": "false", "limit_test_batches": "1", "limit_val_batches": "0.5", "log_every_n_steps": "1",
+    "num_sanity_val_steps": "2", "precision": "bf16-mixed", "profiler": "simple",
+}  # fmt: skip
 """Values other than those of conf/trainer/default.yaml."""
 ELSEWHERE = {
     "accelerator": "tests/gpu",

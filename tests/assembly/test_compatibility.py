@@ -9,21 +9,12 @@ from triptych import tasks
 from triptych.assembly.compatibility import corpus_of_files, warn_of_default_data
 
 OF_FILES = {
-    "captioning": "image_files",
-    "chat": "conversations",
-    "classification": "labelled_text",
-    "denoising": "text_lines",
-    "image_generation": "image_files",
-    "image_text_matching": "image_files",
-    "infilling": "text_lines",
-    "language_modeling": "plain_text",
-    "question_answering": "question_answering",
-    "similarity": "labelled_text",
-    "tagging": "tagged_text",
-    "text_to_text": "parallel_text",
-    "transcription": "audio_files",
-    "translation": "parallel_text",
-}
+    "captioning": "image_files", "chat": "conversations", "classification": "labelled_text",
+    "denoising": "text_lines", "image_generation": "image_files", "image_text_matching": "image_files",
+    "infilling": "text_lines", "language_modeling": "plain_text", "question_answering": "question_answering",
+    "similarity": "labelled_text", "tagging": "tagged_text", "text_to_text": "parallel_text",
+    "transcription": "audio_files", "translation": "parallel_text",
+}  # fmt: skip
 KINDS = {
     kind.name: kind for kind in vars(tasks).values() if isinstance(kind, type) and issubclass(kind, tasks.Task)
     if hasattr(kind, "name")

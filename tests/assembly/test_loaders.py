@@ -23,13 +23,9 @@ def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: in
     split: Any = SimpleNamespace(sizes=np.ones(rows))
     data = cast(DataModule, SimpleNamespace(validation=split, test=split, eval_batch_size=size))
     trainer = TrainerSettings(
-        max_steps=1,
-        accumulate_grad_batches=1,
-        limit_val_batches=val,
-        limit_test_batches=test,
-        accelerator="cpu",
+        max_steps=1, accumulate_grad_batches=1, limit_val_batches=val, limit_test_batches=test, accelerator="cpu",
         precision="32-true",
-    )
+    )  # fmt: skip
     batches = min(len(evaluation_batches(split.sizes, size, RankSlice(rank, world_size))) for rank in range(world_size))
     refused = [name for name, share in (("val", val), ("test", test)) if int(share * batches) == 0]
     if refused:

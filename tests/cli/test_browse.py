@@ -6,11 +6,8 @@ import sys
 
 def test_what_answers_while_one_types_imports_no_torch() -> None:
     commands = [
-        ["list"],
-        ["completion", "--answer", "triptych train optimizer."],
-        ["show", "shape.d_model"],
-        ["--version"],
-    ]
+        ["list"], ["completion", "--answer", "triptych train optimizer."], ["show", "shape.d_model"], ["--version"],
+    ]  # fmt: skip
     code = f"""
 import sys
 from triptych.cli import main

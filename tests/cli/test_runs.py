@@ -400,12 +400,8 @@ class TestRealText:
     )
     PAIRS = ("task=translation", "data=parallel_text", "data.train=[a.en,a.de]", "data.test=0.2", "data.validation=0.2")
     TABLE = (
-        "task=classification",
-        "data=labelled_text",
-        "data.train=a.tsv",
-        "data.test=b.csv.gz",
-        "data.validation=0.2",
-    )
+        "task=classification", "data=labelled_text", "data.train=a.tsv", "data.test=b.csv.gz", "data.validation=0.2",
+    )  # fmt: skip
 
     def train(self, model: str, *overrides: str, cwd: Path) -> Finished:
         return run("train", f"model={model}", *self.SMALL, *overrides, "data.dir=.", cwd=cwd)

@@ -16,31 +16,15 @@ from command_line import command_lines, composed
 from triptych.config import hydra_guard
 
 CHOICES = [
-    ["model=full"],
-    ["model=bert/style"],
-    ["experiment=dates/classification", "model=encoder_only"],
-    ["~scheduler"],
-]
+    ["model=full"], ["model=bert/style"], ["experiment=dates/classification", "model=encoder_only"], ["~scheduler"],
+]  # fmt: skip
 VALUES = [
-    "seed=3",
-    "run_dir=somewhere",
-    "optimizer.lr=2e-3",
-    "++optimizer.lr=1",
-    "shape.d_model=${shape.d_ff}",
-    "block.attention.dropout=0.25",
-    "~batch.global_size",
-    "++data.extra={a: [1, 2]}",
-    "+data.extra.b=null",
-    "trainer={max_steps: 7}",
-    "hydra.job.name=other",
-    "hydra.verbose=true",
-    "hydra.job.config.override_dirname.exclude_keys=[seed]",
-    "optimizer=muon",
-    "+callbacks=checkpoints",
-    "sed=1",
-    "model.no_such_key=1",
-    "seed=1,2",
-]
+    "seed=3", "run_dir=somewhere", "optimizer.lr=2e-3", "++optimizer.lr=1", "shape.d_model=${shape.d_ff}",
+    "block.attention.dropout=0.25", "~batch.global_size", "++data.extra={a: [1, 2]}", "+data.extra.b=null",
+    "trainer={max_steps: 7}", "hydra.job.name=other", "hydra.verbose=true",
+    "hydra.job.config.override_dirname.exclude_keys=[seed]", "optimizer=muon", "+callbacks=checkpoints", "sed=1",
+    "model.no_such_key=1", "seed=1,2",
+]  # fmt: skip
 """Some of them are mistakes."""
 
 

@@ -15,11 +15,8 @@ from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusInfo
 
 OVERRIDES = (
-    "batch.global_size=6",
-    "trainer.accumulate_grad_batches=2",
-    "batch.too_long=truncate",
-    "trainer.precision=64",
-)
+    "batch.global_size=6", "trainer.accumulate_grad_batches=2", "batch.too_long=truncate", "trainer.precision=64",
+)  # fmt: skip
 
 
 def test_fields_are_those_of_the_configuration() -> None:

@@ -156,12 +156,9 @@ TEMPLATES: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
     ),
 }  # fmt: skip
 TALK = [
-    Message("system", "Be brief."),
-    Message("user", "Hi!"),
-    Message("assistant", "Hello."),
-    Message("user", "When?"),
+    Message("system", "Be brief."), Message("user", "Hi!"), Message("assistant", "Hello."), Message("user", "When?"),
     Message("assistant", "Now."),
-]
+]  # fmt: skip
 every_template = pytest.mark.parametrize("name", TEMPLATES)
 
 

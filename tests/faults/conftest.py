@@ -23,15 +23,9 @@ FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 """Whether each fault is tried as often as docs/fault_injection.md says, or a few times only."""
 
 TINY = [
-    *tiny.TINY,
-    "trainer.max_steps=60",
-    "trainer.val_check_interval=7",
-    "trainer.log_every_n_steps=3",
-    "scheduler.warmup_steps=10",
-    "callbacks.checkpoints.every_n_steps=5",
-    "trainer.accelerator=cpu",
-    "logger=csv",
-]
+    *tiny.TINY, "trainer.max_steps=60", "trainer.val_check_interval=7", "trainer.log_every_n_steps=3",
+    "scheduler.warmup_steps=10", "callbacks.checkpoints.every_n_steps=5", "trainer.accelerator=cpu", "logger=csv",
+]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

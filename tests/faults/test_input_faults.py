@@ -24,13 +24,8 @@ from triptych.training import TrainingModule
 pytestmark = pytest.mark.faults
 
 SMALL = [
-    "shape=tiny",
-    "shape.num_layers=1",
-    "tokenizer=bytes",
-    "logger=csv",
-    "trainer.max_steps=2",
-    "batch.global_size=4",
-]
+    "shape=tiny", "shape.num_layers=1", "tokenizer=bytes", "logger=csv", "trainer.max_steps=2", "batch.global_size=4",
+]  # fmt: skip
 SMALL += ["trainer.val_check_interval=2", "trainer.accelerator=cpu", "run_dir=run"]
 SMALL_DATES = [*SMALL, "data.num_train=40", "data.num_validation=4", "data.num_test=4", "shape.max_length=128"]
 
@@ -279,19 +274,12 @@ def make_task(name: str, architecture: str, build: Callable[..., Any], *, positi
     tokenizer = Characters().train(["abcd "])
     corpus = CorpusInfo(labels=("zero", "one"), tag_labels=("even", "odd"), words_are_characters=True)
     network = build(
-        architecture,
-        vocab_size=tokenizer.vocab_size,
-        num_outputs=cls.num_outputs(tokenizer.vocab_size, corpus),
-        pool=cls.pooling[architecture],
-        position=position,
-    )
+        architecture, vocab_size=tokenizer.vocab_size, num_outputs=cls.num_outputs(tokenizer.vocab_size, corpus),
+        pool=cls.pooling[architecture], position=position,
+    )  # fmt: skip
     context: dict[str, Any] = {
-        "network": network,
-        "tokenizer": tokenizer,
-        "corpus": corpus,
-        "seed": 0,
-        "max_length": 24,
-    }
+        "network": network, "tokenizer": tokenizer, "corpus": corpus, "seed": 0, "max_length": 24,
+    }  # fmt: skip
     return cls(TaskContext(**context), label_smoothing=0.1, **options)
 
 

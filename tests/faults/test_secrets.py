@@ -36,16 +36,9 @@ SECRETS = {
     "git remote": "Git1-silver-thimble",
 }
 TINY = [
-    *tiny.TINY,
-    "experiment=dates/classification",
-    "data.num_train=60",
-    "data.num_validation=20",
-    "data.num_test=20",
-    "data.languages=[de,en]",
-    "trainer.max_steps=3",
-    "trainer.val_check_interval=3",
-    "seed=1",
-]
+    *tiny.TINY, "experiment=dates/classification", "data.num_train=60", "data.num_validation=20", "data.num_test=20",
+    "data.languages=[de,en]", "trainer.max_steps=3", "trainer.val_check_interval=3", "seed=1",
+]  # fmt: skip
 CORPUS = '''
 import json
 import logging

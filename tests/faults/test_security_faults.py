@@ -32,12 +32,8 @@ pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 SMALL = ["shape=tiny", "shape.num_layers=1", "logger=csv", "trainer.max_steps=2", "trainer.val_check_interval=2"]
 SMALL += [
-    "data.num_train=40",
-    "data.num_validation=4",
-    "data.num_test=4",
-    "batch.global_size=4",
-    "trainer.accelerator=cpu",
-]
+    "data.num_train=40", "data.num_validation=4", "data.num_test=4", "batch.global_size=4", "trainer.accelerator=cpu",
+]  # fmt: skip
 SMALL += ["shape.max_length=128", "run_dir=run"]
 
 # The command, several times in one process. After each: was the marker made? Where it is told to, without our guard.
@@ -269,12 +265,8 @@ def payload(tmp_path: Path, marker: Path) -> Path:
 
 LOAD = {"_target_": "torch.load", "f": P, "weights_only": False}
 ADAMW = {
-    "_target_": "triptych.training.optimizers.AdamW",
-    "beta1": 0.9,
-    "beta2": 0.98,
-    "eps": 1e-9,
-    "weight_decay": 0.0,
-}
+    "_target_": "triptych.training.optimizers.AdamW", "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.0,
+}  # fmt: skip
 PLACES: dict[str, dict[str, Any]] = {
     "within a node": {**ADAMW, "lr": LOAD},
     "deep within": {**ADAMW, "lr": {"_target_": "triptych.nn.FeedForward", "d_model": LOAD, "d_ff": 1}},

@@ -17,24 +17,11 @@ from commands import Finished, run
 pytestmark = pytest.mark.faults
 
 TINY = [
-    "experiment=dates/classification",
-    "model=decoder_only",
-    "data.num_train=100",
-    "data.num_validation=20",
-    "data.num_test=20",
-    "data.languages=[de,en]",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.global_size=20",
-    "trainer.max_steps=2",
-    "trainer.val_check_interval=2",
-    "trainer.accelerator=cpu",
-    "logger=csv",
-    "callbacks.progress.refresh_rate=0",
-    "run_dir=sweep",
-]
+    "experiment=dates/classification", "model=decoder_only", "data.num_train=100", "data.num_validation=20",
+    "data.num_test=20", "data.languages=[de,en]", "shape.d_model=16", "shape.num_heads=2", "shape.num_layers=1",
+    "shape.d_ff=32", "batch.global_size=20", "trainer.max_steps=2", "trainer.val_check_interval=2",
+    "trainer.accelerator=cpu", "logger=csv", "callbacks.progress.refresh_rate=0", "run_dir=sweep",
+]  # fmt: skip
 
 POOL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 

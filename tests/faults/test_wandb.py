@@ -24,16 +24,9 @@ from wandb_server import API_KEY, Server, online
 pytestmark = [pytest.mark.faults, pytest.mark.fault(14)]
 
 TINY = [
-    *tiny.TINY,
-    "experiment=dates/translation",
-    "data.num_validation=20",
-    "data.num_test=20",
-    "data.languages=[en]",
-    "trainer.max_steps=200",
-    "trainer.val_check_interval=50",
-    "trainer.log_every_n_steps=2",
-    "task.max_new_tokens=10",
-]
+    *tiny.TINY, "experiment=dates/translation", "data.num_validation=20", "data.num_test=20", "data.languages=[en]",
+    "trainer.max_steps=200", "trainer.val_check_interval=50", "trainer.log_every_n_steps=2", "task.max_new_tokens=10",
+]  # fmt: skip
 STOCK = [
     "logger.wandb._target_=lightning.pytorch.loggers.WandbLogger",
     "~logger.wandb.init_timeout",

@@ -26,11 +26,8 @@ COUNT = 2
 def start(folder: Path, *overrides: str, count: int = COUNT) -> list[subprocess.Popen[str]]:
     """A training by torchrun: so many nodes, each of one process, all on the first device."""
     environment = {
-        **os.environ,
-        "PYTHONPATH": PATHS,
-        "TRIPTYCH_ALLOW": "recording_callback.,gloo.",
-        "OMP_NUM_THREADS": "1",
-    }
+        **os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "recording_callback.,gloo.", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
     port = str(find_free_network_port())
     command = ["train", *TINY, *RECORDING, *STILL, *overrides, "run_dir=run", f"trainer.num_nodes={count}"]
     nodes = [

@@ -163,12 +163,9 @@ def test_out_of_memory_is_answered_in_a_line(device: torch.device, on_device: li
     if device.type == "cpu":
         pytest.skip("there the system would end the process, and others with it")
     large = [
-        "shape.d_model=1024",
-        "shape.num_heads=16",
-        "shape.num_layers=6",
-        "shape.d_ff=4096",
+        "shape.d_model=1024", "shape.num_heads=16", "shape.num_layers=6", "shape.d_ff=4096",
         "batch.global_size=16384",
-    ]
+    ]  # fmt: skip
     finished = triptych(
         tmp_path, "train", "experiment=dates/translation", "data.num_train=16384", *large, *on_device, "run_dir=run",
         "logger=csv",

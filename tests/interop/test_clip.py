@@ -29,24 +29,13 @@ from triptych.interop import import_folder, load_pretrained, read_network, save_
 from triptych.nn.network import weights_sha256
 
 TEXT = {
-    "vocab_size": 101,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 20,
-    "pad_token_id": 1,
-    "bos_token_id": 3,
-    "eos_token_id": 4,
-}
+    "vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "max_position_embeddings": 20, "pad_token_id": 1, "bos_token_id": 3, "eos_token_id": 4,
+}  # fmt: skip
 VISION = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 80,
-    "image_size": 12,
+    "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80, "image_size": 12,
     "patch_size": 4,
-}
+}  # fmt: skip
 
 
 def clip(text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None, *, space: int = 24) -> Case:

@@ -74,13 +74,9 @@ def modernbert_decoder(head: type, **options: Any) -> Case:
 
 LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}
 LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 50.0,
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 3.0,
+    "rope_type": "llama3", "rope_theta": 50.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0,
     "original_max_position_embeddings": 8,
-}
+}  # fmt: skip
 
 LANGUAGE_MODELS = [
     gpt2(hf.GPT2LMHeadModel),
@@ -246,13 +242,9 @@ def test_settings_without_an_effect_are_ignored(tmp_path: Path) -> None:
 
 
 SMALL = {
-    "shape.d_model": 32,
-    "shape.num_layers": 2,
-    "shape.num_heads": 4,
-    "shape.d_ff": 72,
-    "shape.vocab_size": 101,
+    "shape.d_model": 32, "shape.num_layers": 2, "shape.num_heads": 4, "shape.d_ff": 72, "shape.vocab_size": 101,
     "shape.max_length": 24,
-}
+}  # fmt: skip
 OF_ATTENTION = {"block.attention.num_kv_heads": 2, "block.attention.qkv_bias": False}
 LIKE_LLAMA = {"block/norm": "rms_norm", "block/position": "rotary", "block/feed_forward": "gated_mlp"}
 MODERN = {

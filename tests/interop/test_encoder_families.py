@@ -16,14 +16,9 @@ from triptych.interop.families.roberta import Roberta
 from triptych.interop.networks import configuration
 
 SMALL = {
-    "vocab_size": 101,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "intermediate_size": 96,
-    "max_position_embeddings": 40,
-    "num_labels": 3,
-    "layer_norm_eps": 1e-2,
-}
+    "vocab_size": 101, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 96,
+    "max_position_embeddings": 40, "num_labels": 3, "layer_norm_eps": 1e-2,
+}  # fmt: skip
 
 
 def bert(head: type, **options: Any) -> Case:
@@ -53,14 +48,10 @@ def longformer(head: type, **options: Any) -> Case:
     """Of two layers, that see 2 and 4 positions to each side; texts are no multiple of the windows."""
     config = hf.LongformerConfig(
         **{
-            **SMALL,
-            "num_hidden_layers": 2,
-            "attention_window": [4, 8],
-            "pad_token_id": 1,
-            "type_vocab_size": 1,
+            **SMALL, "num_hidden_layers": 2, "attention_window": [4, 8], "pad_token_id": 1, "type_vocab_size": 1,
             **options,
         }
-    )
+    )  # fmt: skip
     left = () if head is hf.LongformerForSequenceClassification else ("left",)
     return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left), length=18)
 
@@ -77,15 +68,8 @@ CASES = [
     longformer(hf.LongformerForTokenClassification, num_attention_heads=2),
     modernbert(hf.ModernBertForMaskedLM),
     modernbert(
-        hf.ModernBertForMaskedLM,
-        norm_bias=True,
-        attention_bias=True,
-        mlp_bias=True,
-        classifier_bias=True,
-        decoder_bias=False,
-        tie_word_embeddings=False,
-        rope_parameters=ROTATIONS,
-        hidden_activation="gelu_new",
+        hf.ModernBertForMaskedLM, norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True,
+        decoder_bias=False, tie_word_embeddings=False, rope_parameters=ROTATIONS, hidden_activation="gelu_new",
     ),
     modernbert(hf.ModernBertForSequenceClassification, classifier_pooling="mean"),
     modernbert(hf.ModernBertForSequenceClassification, classifier_activation="silu", classifier_bias=True),
@@ -100,7 +84,7 @@ CASES = [
     bert(hf.BertForSequenceClassification),
     bert(hf.BertForTokenClassification, hidden_act="relu"),
     bert(hf.BertForQuestionAnswering, num_labels=2),
-]
+]  # fmt: skip
 
 
 MODERN = {

@@ -41,11 +41,8 @@ def changes(keys: list[str], *values: tuple[tuple[Any, ...], tuple[Any, ...]]) -
 
 CHANGES: list[list[Change]] = [
     changes(
-        ["block.bias", "block.attention.qkv_bias"],
-        ((False, None), (True, None)),
-        ((True, False), (True, True)),
-        ((False, True), (True, None)),
-        ((False, False), (False, True)),
+        ["block.bias", "block.attention.qkv_bias"], ((False, None), (True, None)), ((True, False), (True, True)),
+        ((False, True), (True, None)), ((False, False), (False, True)),
     ),
     changes(
         ["block.bias", "block.attention.qkv_bias", "block.attention.k_bias"],
@@ -74,7 +71,7 @@ CHANGES: list[list[Change]] = [
         ((True, False), (False, False)),
     ),
     changes(["heads.tokens.scale_states", "block.tie_word_embeddings"], ((True, False), (False, False))),
-]
+]  # fmt: skip
 
 
 @st.composite

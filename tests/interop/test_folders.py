@@ -72,13 +72,9 @@ def test_a_classifier_says_the_same(classifier: Path, tmp_path: Path) -> None:
 def test_questions_are_answered_alike(tmp_path: Path) -> None:
     """The best span of the text, or none where the first token is as good; there and back."""
     config = hf.BertConfig(
-        vocab_size=101,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=96,
+        vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
         max_position_embeddings=40,
-    )
+    )  # fmt: skip
     oracle.randomized(hf.BertForQuestionAnswering(config), 5).save_pretrained(tmp_path / "theirs")
     word_pieces(tmp_path / "theirs")
     import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")

@@ -23,54 +23,22 @@ from triptych.interop.networks import configuration
 from triptych.nn import sinusoids
 
 SMALL = {
-    "vocab_size": 101,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 80,
-    "max_position_embeddings": 40,
-    "num_labels": 3,
-    "pad_token_id": PAD,
-    "eos_token_id": END,
-    "decoder_start_token_id": END,
-}
+    "vocab_size": 101, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 80, "max_position_embeddings": 40,
+    "num_labels": 3, "pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": END,
+}  # fmt: skip
 SMALL_T5 = {
-    "vocab_size": 101,
-    "d_model": 32,
-    "d_kv": 6,
-    "d_ff": 80,
-    "num_layers": 3,
-    "num_decoder_layers": 2,
-    "num_heads": 4,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 20,
-    "layer_norm_epsilon": 1e-2,
-    "num_labels": 3,
-    "pad_token_id": PAD,
-    "eos_token_id": END,
-    "decoder_start_token_id": PAD,
-}
+    "vocab_size": 101, "d_model": 32, "d_kv": 6, "d_ff": 80, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 4,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "layer_norm_epsilon": 1e-2,
+    "num_labels": 3, "pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": PAD,
+}  # fmt: skip
 
 SMALL_T5GEMMA = {
-    "vocab_size": 101,
-    "hidden_size": 32,
-    "intermediate_size": 80,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "max_position_embeddings": 40,
-    "rms_norm_eps": 1e-2,
-    "query_pre_attn_scalar": 5,
-    "sliding_window": 5,
-    "attn_logit_softcapping": 2.0,
-    "final_logit_softcapping": 3.0,
-    "pad_token_id": PAD,
-    "eos_token_id": END,
-}
+    "vocab_size": 101, "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 40, "rms_norm_eps": 1e-2,
+    "query_pre_attn_scalar": 5, "sliding_window": 5, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
+    "pad_token_id": PAD, "eos_token_id": END,
+}  # fmt: skip
 
 
 def t5(
@@ -224,12 +192,8 @@ OURS = {
 def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     kind, settings = OURS[name]
     sizes = {
-        "shape.d_model": 32,
-        "shape.num_heads": 4,
-        "shape.d_ff": 48,
-        "shape.vocab_size": 101,
-        "shape.max_length": 40,
-    }
+        "shape.d_model": 32, "shape.num_heads": 4, "shape.d_ff": 48, "shape.vocab_size": 101, "shape.max_length": 40,
+    }  # fmt: skip
     special = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": 0}
     settings = {**sizes, "model.decoder.num_layers": 1, **settings}
     network, again, model = oracle.check_export(tmp_path, "full", "denoising", settings, kind, special=special)

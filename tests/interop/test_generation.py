@@ -148,12 +148,8 @@ def test_settings_go_in_and_out_again(tmp_path: Path) -> None:
     save_pretrained(tmp_path / "imported.ckpt", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     expected = {
-        **settings,
-        "max_new_tokens": 13,
-        "min_new_tokens": 5,
-        "do_sample": False,
-        "decoder_start_token_id": EOS,
-    }
+        **settings, "max_new_tokens": 13, "min_new_tokens": 5, "do_sample": False, "decoder_start_token_id": EOS,
+    }  # fmt: skip
     del expected["max_length"], expected["min_length"]
     assert written == {**IDS, **expected}
     again: Any = load_pretrained(tmp_path / "out").task

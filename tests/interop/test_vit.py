@@ -18,16 +18,9 @@ from triptych.interop import import_folder, read_network, save_pretrained, write
 from triptych.interop.networks import configuration
 
 SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 96,
-    "layer_norm_eps": 1e-2,
-    "num_labels": 3,
-    "num_channels": 2,
-    "image_size": (8, 12),
-    "patch_size": (2, 3),
-}
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+    "layer_norm_eps": 1e-2, "num_labels": 3, "num_channels": 2, "image_size": (8, 12), "patch_size": (2, 3),
+}  # fmt: skip
 
 
 def vit(**options: Any) -> Case:

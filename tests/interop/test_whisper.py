@@ -30,23 +30,11 @@ from triptych.interop import import_folder, load_pretrained, read_network, save_
 from triptych.nn import sinusoids
 
 SMALL = {
-    "vocab_size": 101,
-    "num_mel_bins": 7,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 80,
-    "max_source_positions": 50,
-    "max_target_positions": 40,
-    "pad_token_id": 1,
-    "bos_token_id": 2,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 3,
-    "begin_suppress_tokens": None,
-}
+    "vocab_size": 101, "num_mel_bins": 7, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 80,
+    "max_source_positions": 50, "max_target_positions": 40, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 2,
+    "decoder_start_token_id": 3, "begin_suppress_tokens": None,
+}  # fmt: skip
 
 
 def whisper(**options: Any) -> Case:

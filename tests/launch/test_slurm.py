@@ -76,16 +76,9 @@ def test_a_process_has_a_thread_for_each_of_its_cpus(given: dict[str, str], thre
 
 
 LINES = {
-    "true": 0,
-    "export HOST=$(hostname)": 0,
-    "if false; then exit 9; fi": 0,
-    "trap 'rm -f nothing' TERM": 0,
-    "false || true": 0,
-    "false": 1,
-    "module load cuda": 127,
-    "(exit 3)": 3,
-    "exit 5": 5,
-}
+    "true": 0, "export HOST=$(hostname)": 0, "if false; then exit 9; fi": 0, "trap 'rm -f nothing' TERM": 0,
+    "false || true": 0, "false": 1, "module load cuda": 127, "(exit 3)": 3, "exit 5": 5,
+}  # fmt: skip
 """Lines of a set-up, and the exit status of a job that ends there; 0: it does not end there."""
 
 

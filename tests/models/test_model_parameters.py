@@ -28,15 +28,9 @@ class TestCount:
         """Vaswani et al. 2017, table 3, with 37000 tokens."""
         with torch.device("meta"):
             model = build(
-                "full",
-                vocab_size=37000,
-                d_model=512,
-                num_layers=6,
-                num_heads=8,
-                d_ff=2048,
-                residual="post_norm",
+                "full", vocab_size=37000, d_model=512, num_layers=6, num_heads=8, d_ff=2048, residual="post_norm",
                 tie_word_embeddings=True,
-            )
+            )  # fmt: skip
         assert self.count(model) == 63_082_496
 
     @every_architecture

@@ -43,14 +43,9 @@ def other_token(tokens: Tensor, place: int) -> Tensor:
 def test_the_mask_is_its_definition(num_keys: int, num_queries: int, window: int | None, prefixes: list[int]) -> None:
     num_queries, key_mask = min(num_queries, num_keys), torch.rand(2, num_keys) < 0.7
     attention_mask = AttentionMask.of(
-        num_queries=num_queries,
-        num_keys=num_keys,
-        causal=False,
-        key_mask=key_mask,
-        device=torch.device("cpu"),
-        window=window,
-        prefix=torch.tensor(prefixes),
-    )
+        num_queries=num_queries, num_keys=num_keys, causal=False, key_mask=key_mask, device=torch.device("cpu"),
+        window=window, prefix=torch.tensor(prefixes),
+    )  # fmt: skip
     assert attention_mask.mask is not None
     for row in range(2):
         for i in range(num_queries):

@@ -25,16 +25,9 @@ def assert_normal(weight: Tensor, std: float) -> None:
 def test_linear_weights(cross_attention: bool) -> None:
     num_layers = 3
     stack = make_stack(
-        num_layers=num_layers,
-        d_model=64,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=24,
-        d_ff=160,
-        causal=True,
-        cross_attention=cross_attention,
-        gated=True,
-    )
+        num_layers=num_layers, d_model=64, num_heads=4, num_kv_heads=2, head_dim=24, d_ff=160, causal=True,
+        cross_attention=cross_attention, gated=True,
+    )  # fmt: skip
     branches = num_layers * (3 if cross_attention else 2)
     seen = 0
     for name, module in stack.named_modules():
@@ -108,14 +101,9 @@ def test_first_logits_are_of_order_one(
     build: Callable[..., Any], architecture: str, residual: str, tie_word_embeddings: bool
 ) -> None:
     model = build(
-        architecture,
-        vocab_size=300,
-        d_model=64,
-        d_ff=128,
-        residual=residual,
-        tie_word_embeddings=tie_word_embeddings,
-        position="none",
-    )
+        architecture, vocab_size=300, d_model=64, d_ff=128, residual=residual,
+        tie_word_embeddings=tie_word_embeddings, position="none",
+    )  # fmt: skip
     tokens = torch.randint(300, (8, 10))
     inputs = (tokens, tokens.flip(1)) if architecture == "full" else (tokens,)
     with torch.no_grad():

@@ -187,12 +187,9 @@ class TestNetworks:
     ) -> None:
         """Logits and gradients, with padding on the left and on the right."""
         model = random_model(
-            architecture,
-            position=position,
-            sliding_windows=[3, None],
-            num_kv_heads=2,
+            architecture, position=position, sliding_windows=[3, None], num_kv_heads=2,
             activation_checkpointing=checkpoints,
-        )
+        )  # fmt: skip
         tokens, mask = pad([torch.randint(11, (1, n)) for n in (23, 16, 9)], left=True)
         source, source_mask = pad([torch.randint(11, (1, n)) for n in (21, 4, 17)])
         inputs = (source, tokens, source_mask, mask) if architecture == "full" else (tokens, mask)

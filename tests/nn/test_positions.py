@@ -108,12 +108,9 @@ class TestRotary:
         thetas = {"full_attention": 500.0, "sliding_attention": 20.0}
         parameters = {name: {"rope_type": "default", "rope_theta": theta} for name, theta in thetas.items()}
         config = ModernBertConfig(
-            hidden_size=32,
-            num_attention_heads=2,
-            num_hidden_layers=2,
-            layer_types=[*thetas],
+            hidden_size=32, num_attention_heads=2, num_hidden_layers=2, layer_types=[*thetas],
             rope_parameters=parameters,
-        )
+        )  # fmt: skip
         expected = ModernBertRotaryEmbedding(config)(torch.zeros(1), torch.arange(9)[None], kind)
         angles = Rotary(make_sizes(head_dim=16), theta=500.0, local_theta=20.0).angles(torch.arange(9), window)
         for found, theirs in zip(angles, expected, strict=True):

@@ -53,12 +53,8 @@ def block_of(**options: Any) -> Block:
 
 def their_config(kind: type, **options: Any) -> Any:
     sizes = {
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 6,
-    }
+        "hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
+    }  # fmt: skip
     return kind(**sizes, rms_norm_eps=0.1, num_hidden_layers=1, attn_implementation="eager", **options)
 
 

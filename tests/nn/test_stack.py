@@ -59,15 +59,9 @@ def padding(batch: int, length: int) -> Tensor:
 class TestAgainstPyTorch:
     def stack(self, randomize: Callable[..., Any], *, causal: bool, cross_attention: bool, **options: Any) -> Stack:
         stack = make_stack(
-            num_layers=NUM_LAYERS,
-            d_model=D_MODEL,
-            num_heads=NUM_HEADS,
-            d_ff=D_FF,
-            causal=causal,
-            cross_attention=cross_attention,
-            position="none",
-            **options,
-        )
+            num_layers=NUM_LAYERS, d_model=D_MODEL, num_heads=NUM_HEADS, d_ff=D_FF, causal=causal,
+            cross_attention=cross_attention, position="none", **options,
+        )  # fmt: skip
         return randomize(stack).double()
 
     @pytest.mark.parametrize("causal", [False, True])

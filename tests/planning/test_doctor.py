@@ -70,12 +70,9 @@ def answers(folder: Path) -> dict[str, Finished]:
     }
     given = [["doctor", *arguments] for arguments, _ in commands.values()]
     resumed = [
-        ["train", *RUN],
-        ["doctor", *RUN],
-        ["unlink", "run/summary.json"],
-        ["doctor", *RUN],
+        ["train", *RUN], ["doctor", *RUN], ["unlink", "run/summary.json"], ["doctor", *RUN],
         ["doctor", *RUN, "optimizer.lr=1.0e-4"],
-    ]
+    ]  # fmt: skip
     found = answers_to([*given, *resumed], folder, *(variables for _, variables in commands.values()))
     return dict(zip([*commands, "trained", "finished", "goes on", "other"], found, strict=True))
 

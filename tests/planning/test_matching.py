@@ -340,12 +340,9 @@ class TestRefusals:
 
     def test_other_data_and_tokens_of_another_tokenizer(self, chosen: Choose, tmp_path: Path) -> None:
         record = {
-            "format": 1,
-            "task": "translation",
-            "train_tokens": 5,
-            "data_sha256": "a" * 64,
+            "format": 1, "task": "translation", "train_tokens": 5, "data_sha256": "a" * 64,
             "tokenizer_sha256": "b" * 64,
-        }
+        }  # fmt: skip
         (tmp_path / "summary.json").write_text(json.dumps(record))
         reference = reference_of(chosen(f"reference={tmp_path}", "match=tokens"), [])
         assert reference is not None

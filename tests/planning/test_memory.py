@@ -162,16 +162,10 @@ class TestActivations:
         architecture, precision = draw(*ARCHITECTURES), draw("32-true", "bf16-mixed", "64-true", "bf16-true")
         length, source = draw(191, 192, 193, 300), draw(192, 200) if architecture == "full" else 0
         model = build(
-            architecture,
-            d_model=32,
-            num_layers=2,
-            max_length=300,
-            position=draw("none", "rotary"),
-            num_kv_heads=draw(None, 2),
-            head_dim=draw(None, 12),
-            sliding_windows=draw([48], [10, 48]),
+            architecture, d_model=32, num_layers=2, max_length=300, position=draw("none", "rotary"),
+            num_kv_heads=draw(None, 2), head_dim=draw(None, 12), sliding_windows=draw([48], [10, 48]),
             attention_dropout=draw(0.0, 0.1),
-        ).to(PRECISIONS[precision].dtype)
+        ).to(PRECISIONS[precision].dtype)  # fmt: skip
         rows, padded = draw(1, 3), architecture == "encoder_only"
         counted = memory_of(model, precision=precision, length=length, source=source, padded=padded).ddp(1, rows)
         tokens, mask = some_texts(rows, length)

@@ -82,13 +82,9 @@ class TestRealSteps:
 
         architecture, precision = draw(*ARCHITECTURES), draw(*PRECISIONS)
         options = some_options(draw) | {
-            "num_layers": draw(1, 2),
-            "activation_checkpointing": draw(False, True),
-            "position": draw(*POSITIONS),
-            "qk_norm": draw(*QK_NORMS),
-            "softcap": draw(None, 2.0),
-            "residual": draw(*RESIDUALS),
-        }
+            "num_layers": draw(1, 2), "activation_checkpointing": draw(False, True), "position": draw(*POSITIONS),
+            "qk_norm": draw(*QK_NORMS), "softcap": draw(None, 2.0), "residual": draw(*RESIDUALS),
+        }  # fmt: skip
         shape = (draw(1, 3), draw(32, 50, 150), draw(32, 64) if architecture == "full" else 0)
         documents = draw(None, ([50, 20, 31], [9, 30, 32] if shape[2] else []))
         model = build(architecture, **options).to(PRECISIONS[precision].dtype)

@@ -161,12 +161,9 @@ def seven_runs(tmp_path: Path, write_run: WriteRun) -> Path:
         write_run(architecture, "classification", {"test/accuracy": value}, optimum={"test/accuracy": 0.951})
     answers = [{"index": 0, "continuation_nats": 4.4, "continuation_bytes": 10}]
     write_run(
-        "full",
-        "language_modeling",
-        {"test/bits_per_byte": 0.642},
-        optimum={"test/bits_per_byte": 0.611},
+        "full", "language_modeling", {"test/bits_per_byte": 0.642}, optimum={"test/bits_per_byte": 0.611},
         answers=answers,
-    )
+    )  # fmt: skip
     write_run(
         "decoder_only",
         "language_modeling",

@@ -169,16 +169,10 @@ class TestRecorded:
 
 
 EXPERIMENTS = [
-    "translation_full",
-    "translation_decoder_only",
-    "classification_encoder_only",
-    "pairs_encoder_only",
-    "tagging_decoder_only",
-    "question_answering_full",
-    "language_modeling_full",
-    "language_modeling_decoder_only",
+    "translation_full", "translation_decoder_only", "classification_encoder_only", "pairs_encoder_only",
+    "tagging_decoder_only", "question_answering_full", "language_modeling_full", "language_modeling_decoder_only",
     "denoising_encoder_only",
-]
+]  # fmt: skip
 
 
 @pytest.fixture

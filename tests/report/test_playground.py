@@ -39,12 +39,8 @@ from triptych.tasks import Chat
 EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
 CHAT = ["experiment=dates/chat", "task.max_new_tokens=9", *tiny.DATES, "data.num_validation=20", "data.num_test=20"]
 TONES = [
-    "experiment=tones/transcription",
-    "model=full",
-    "data.num_train=60",
-    "data.num_validation=8",
-    "data.num_test=8",
-]
+    "experiment=tones/transcription", "model=full", "data.num_train=60", "data.num_validation=8", "data.num_test=8",
+]  # fmt: skip
 TALKING = {"talks": [*CHAT, "model=full"], "talks_too": [*CHAT, "model=decoder_only"]}
 DRAWN = [
     *("experiment=captions/drawn", "data.num_train=200", "data.num_validation=20", "data.num_test=6"),

@@ -14,15 +14,9 @@ from triptych.report.read_records import find_runs
 from triptych.search.trials import open_storage
 
 TINY = [
-    *tiny.TINY,
-    "experiment=dates/classification",
-    "model=decoder_only",
-    "trainer.max_steps=6",
-    "trainer.val_check_interval=2",
-    "trainer.log_every_n_steps=2",
-    "trainer.accelerator=cpu",
-    "logger=csv",
-]
+    *tiny.TINY, "experiment=dates/classification", "model=decoder_only", "trainer.max_steps=6",
+    "trainer.val_check_interval=2", "trainer.log_every_n_steps=2", "trainer.accelerator=cpu", "logger=csv",
+]  # fmt: skip
 
 
 def study_with(folder: Path, *curves: dict[int, float]) -> optuna.Study:

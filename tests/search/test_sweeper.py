@@ -19,14 +19,9 @@ from triptych.report.read_records import read_curves
 from triptych.search.trials import open_storage
 
 TINY = [
-    *tiny.TINY,
-    "trainer.max_steps=4",
-    "trainer.val_check_interval=2",
-    "trainer.log_every_n_steps=2",
-    "trainer.accelerator=cpu",
-    "logger=csv",
-    "run_dir=search",
-]
+    *tiny.TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.log_every_n_steps=2",
+    "trainer.accelerator=cpu", "logger=csv", "run_dir=search",
+]  # fmt: skip
 LR = "optimizer.lr=tag(log,interval(1e-3,10))"
 
 
@@ -48,12 +43,9 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_printed(tmp_path: Path) -> None:
     own = [
-        "experiment=dates/classification",
-        "model=choice(decoder_only,encoder_only)",
-        LR,
-        "hydra.sweeper.n_trials=2",
+        "experiment=dates/classification", "model=choice(decoder_only,encoder_only)", LR, "hydra.sweeper.n_trials=2",
         "block/norm=choice('rms_norm',layer_norm)",
-    ]
+    ]  # fmt: skip
     finished = search(tmp_path, *own)
     assert finished.returncode == 0, finished.stderr
     (study,) = optuna.get_all_study_summaries(open_storage(tmp_path / "search" / "optuna.journal"))
@@ -112,12 +104,9 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
 def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path: Path) -> None:
     experiments = ["dates/classification_decoder_only", "dates/classification_encoder_only"]
     overrides = [
-        "experiment=dates/classification",
-        "model=decoder_only,encoder_only",
-        LR,
-        "hydra.sweeper.n_trials=1",
+        "experiment=dates/classification", "model=decoder_only,encoder_only", LR, "hydra.sweeper.n_trials=1",
         "hydra.sweeper.seeds=[1,2]",
-    ]
+    ]  # fmt: skip
     overrides += ["hydra.sweeper.storage=search/trials.db", "hydra.sweeper.metric=val/accuracy"]
     overrides += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
     finished = search(tmp_path, *overrides)

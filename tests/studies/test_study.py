@@ -19,12 +19,9 @@ from triptych.studies.study import find_studies, read_study
 ARMS = {"first": "model=full", "second": "model=decoder_only optimizer.lr=1e-3,2e-3", "third": "init_from={first}"}
 CLAIM = {"statement": "So it is", "rationale": "of that", "better": ["first", "second"]}
 STUDY = {
-    "question": "Which?",
-    "runtime_note": "1 min",
-    "common": "task=translation seed=1,2",
-    "variants": ARMS,
+    "question": "Which?", "runtime_note": "1 min", "common": "task=translation seed=1,2", "variants": ARMS,
     "claims": [CLAIM],
-}
+}  # fmt: skip
 
 
 def write(folder: Path, **changes: object) -> Path:

@@ -29,16 +29,9 @@ from triptych.training import TrainingModule
 Build = Callable[..., Any]
 every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_lm"])
 DRAWN = DrawnDigits(
-    languages=["en", "de"],
-    min_digits=1,
-    max_digits=2,
-    noise=0.1,
-    levels=256,
-    num_train=12,
-    num_validation=2,
-    num_test=4,
-    seed=1,
-)
+    languages=["en", "de"], min_digits=1, max_digits=2, noise=0.1, levels=256, num_train=12, num_validation=2,
+    num_test=4, seed=1,
+)  # fmt: skip
 CAPTIONS = [example.target or "" for example in DRAWN.splits().train]
 TOKENIZER = words_of(CAPTIONS)
 

@@ -18,16 +18,9 @@ from triptych.training import TrainingModule
 
 every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
 DRAWN = DrawnDigits(
-    languages=["en", "de"],
-    min_digits=1,
-    max_digits=1,
-    noise=0.1,
-    levels=256,
-    num_train=40,
-    num_validation=2,
-    num_test=4,
-    seed=1,
-)
+    languages=["en", "de"], min_digits=1, max_digits=1, noise=0.1, levels=256, num_train=40, num_validation=2,
+    num_test=4, seed=1,
+)  # fmt: skip
 EXAMPLES = DRAWN.splits().train
 TOKENIZER = words_of(["a small digit", *(example.target or "" for example in EXAMPLES)])
 LABELS = tuple(map(str, range(10)))

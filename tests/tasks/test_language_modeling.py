@@ -112,13 +112,9 @@ def nats_of(task: LanguageModeling, items: list[EncodedExample]) -> float:
 
 def validate(task: LanguageModeling, items: list[EncodedExample], batch_size: int) -> dict[str, float]:
     trainer = L.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, use_distributed_sampler=False,
+    )  # fmt: skip
     loader: DataLoader[Any] = DataLoader(batches(items, batch_size), batch_size=None)  # type: ignore[arg-type]
     return dict(trainer.validate(TrainingModule(task), loader, verbose=False)[0])
 

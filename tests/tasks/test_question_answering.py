@@ -108,21 +108,13 @@ def make_task(
 def evaluate(task: Task, batch_size: int) -> dict[str, float]:
     split = EncodedListDataset(task.encode(EXAMPLES))
     data = DataModule(
-        train=None,
-        validation=split,
-        test=split,
-        step_size=StepSize(8),
-        eval_batch_size=batch_size,
-        num_workers=0,
+        train=None, validation=split, test=split, step_size=StepSize(8), eval_batch_size=batch_size, num_workers=0,
         seed=0,
-    )
+    )  # fmt: skip
     trainer = L.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
         enable_checkpointing=False,
-    )
+    )  # fmt: skip
     values = trainer.test(TrainingModule(task), data, verbose=False)[0]
     return {key.removeprefix("test/"): value for key, value in values.items()}
 

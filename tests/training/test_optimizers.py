@@ -202,12 +202,9 @@ class TestAdamW:
         models[1].load_state_dict(models[0].state_dict())
         mine = AdamW(**settings)(models[0])
         other = torch.optim.AdamW(
-            decay_groups(models[1], settings["weight_decay"]),
-            lr=settings["lr"],
-            betas=(settings["beta1"], settings["beta2"]),
-            eps=settings["eps"],
-            foreach=False,
-        )
+            decay_groups(models[1], settings["weight_decay"]), lr=settings["lr"],
+            betas=(settings["beta1"], settings["beta2"]), eps=settings["eps"], foreach=False,
+        )  # fmt: skip
         for _ in range(3):
             tokens = torch.randint(11, (4, 6))
             for model, optimizer in zip(models, (mine, other), strict=True):

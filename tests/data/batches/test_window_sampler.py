@@ -142,14 +142,9 @@ def test_workers_change_nothing() -> None:
     seen = []
     for num_workers in (0, 2):
         data = DataModule(
-            train=windows,
-            validation=lines,
-            test=lines,
-            step_size=StepSize(4, accumulate=2),
-            eval_batch_size=1,
-            num_workers=num_workers,
-            seed=1,
-        )
+            train=windows, validation=lines, test=lines, step_size=StepSize(4, accumulate=2), eval_batch_size=1,
+            num_workers=num_workers, seed=1,
+        )  # fmt: skip
         data.start = 5
         seen.append([(b.inputs.tolist(), b.num_labels_in_step) for b in islice(data.train_dataloader(), 12)])
     assert seen[0] == seen[1]

@@ -14,15 +14,9 @@ from triptych.data import DateInstructions, Example
 from triptych.data.example import each_answer
 
 SETTINGS: dict[str, Any] = {
-    "languages": ["en", "fr", "ja"],
-    "first_year": 1999,
-    "last_year": 2000,
-    "num_train": 300,
-    "num_validation": 20,
-    "num_test": 60,
-    "turns": 3,
-    "seed": 3,
-}
+    "languages": ["en", "fr", "ja"], "first_year": 1999, "last_year": 2000, "num_train": 300, "num_validation": 20,
+    "num_test": 60, "turns": 3, "seed": 3,
+}  # fmt: skip
 DAYS = [datetime.date(1999, 1, 1) + datetime.timedelta(days=i) for i in range(365 + 366)]
 NAMES = {str(Locale(code).get_language_name("en")): code for code in ("en", "es", "fr", "ja")}
 GIVEN = {format_date(day, "full", code): day for code in SETTINGS["languages"] for day in DAYS}

@@ -14,16 +14,9 @@ from babel.dates import format_date
 from triptych.data import DatePairs, DateQuestions
 
 SETTINGS: dict[str, Any] = {
-    "languages": ["en", "es", "ja"],
-    "styles": ["short", "full"],
-    "first_year": 1999,
-    "last_year": 1999,
-    "num_train": 300,
-    "num_validation": 20,
-    "num_test": 60,
-    "target": "iso",
-    "seed": 3,
-}
+    "languages": ["en", "es", "ja"], "styles": ["short", "full"], "first_year": 1999, "last_year": 1999,
+    "num_train": 300, "num_validation": 20, "num_test": 60, "target": "iso", "seed": 3,
+}  # fmt: skip
 DAYS = [datetime.date(1999, 1, 1) + datetime.timedelta(days=i) for i in range(365)]
 CELLS = list(product(SETTINGS["languages"], SETTINGS["styles"]))
 

@@ -27,16 +27,9 @@ from triptych.data.prefix import prefix_length
 
 TASKS = ("classification", "translation", "tagging", "language_modeling")
 BASE: dict[str, Any] = {
-    "languages": ["de", "en"],
-    "styles": ["short", "full"],
-    "first_year": 1999,
-    "last_year": 2000,
-    "num_train": 300,
-    "num_validation": 60,
-    "num_test": 60,
-    "target": "iso",
-    "seed": 3,
-}
+    "languages": ["de", "en"], "styles": ["short", "full"], "first_year": 1999, "last_year": 2000, "num_train": 300,
+    "num_validation": 60, "num_test": 60, "target": "iso", "seed": 3,
+}  # fmt: skip
 
 
 def corpus(**changes: Any) -> Dates:
@@ -246,14 +239,11 @@ def test_same_in_every_process() -> None:
     here = repr((splits, [dates.optimum(task, "full", splits.test) for task in TASKS]))
     digests = {
         subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True,
+            text=True, check=True,
         ).stdout.strip()
         for seed in ("1", "2")
-    }
+    }  # fmt: skip
     assert digests == {hashlib.sha256(here.encode()).hexdigest()}
 
 

@@ -72,10 +72,7 @@ READ: dict[str, tuple[dict[str, list[Any]], Features | None, dict[str, str], Exa
         Example("a", text_pair="b", score=3.5),
     ),
     "two columns of translation": (
-        {"en": ["a"], "de": ["b"]},
-        None,
-        {"text": "en", "target": "de"},
-        Example("a", target="b"),
+        {"en": ["a"], "de": ["b"]}, None, {"text": "en", "target": "de"}, Example("a", target="b"),
     ),
     "translation within a column": (
         {"id": ["1"], "translation": [{"en": "a", "de": "b"}]},
@@ -95,7 +92,7 @@ READ: dict[str, tuple[dict[str, list[Any]], Features | None, dict[str, str], Exa
         {"text": "question", "text_pair": "context", "answers": "answers"},
         Example("q?", text_pair="a b c", answers=(AnswerSpan("b", 2), AnswerSpan("b c", 2))),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", READ)

@@ -25,20 +25,9 @@ from triptych.data.readers import long_text
 from triptych.data.readers.long_text import Source, pieces_of
 
 WORDS = [
-    "a",
-    "it's",
-    "the",
-    "'s",
-    "3rd",
-    "x2",
-    "...",
-    "Ä\u0301",
-    "\u65e5\u672c",
-    "\U0001f469\u200d",
-    "don't!",
-    "\x1c",
+    "a", "it's", "the", "'s", "3rd", "x2", "...", "Ä\u0301", "\u65e5\u672c", "\U0001f469\u200d", "don't!", "\x1c",
     "<eos>",
-]
+]  # fmt: skip
 BLANKS = [" ", "\n", "  ", "\n\n", " \n", "\n ", "\t", "\xa0", "\u2028", "\r", "", "\x1d"]
 texts = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(BLANKS)), max_size=60).map(
     lambda pairs: "".join(word + blank for word, blank in pairs)

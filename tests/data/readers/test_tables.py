@@ -197,12 +197,8 @@ class TestHub:
             "words": LargeList(Value("string")), "tags": List(ClassLabel(names=["O", "B-X"])),
         })  # fmt: skip
         columns = {
-            "text": ["a", "b"],
-            "label": [1, 0],
-            "score": [0.5, 2.0],
-            "words": [["x", "y"]] * 2,
-            "tags": [[1, 0]] * 2,
-        }
+            "text": ["a", "b"], "label": [1, 0], "score": [0.5, 2.0], "words": [["x", "y"]] * 2, "tags": [[1, 0]] * 2,
+        }  # fmt: skip
         DatasetDict(
             train=Dataset.from_dict(columns, features=features).with_format(form, columns=["label"])
         ).save_to_disk(tmp_path / "saved")

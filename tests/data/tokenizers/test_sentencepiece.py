@@ -22,12 +22,9 @@ from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 from triptych.interop import load_pretrained
 
 TEXTS = [
-    "the cat sat on the mat",
-    "Übermäßig viele Äpfel: naïve café!",
-    "日本語 and others",
-    "don't do that, 1998-03-05",
+    "the cat sat on the mat", "Übermäßig viele Äpfel: naïve café!", "日本語 and others", "don't do that, 1998-03-05",
     "s > / < s",
-] * 8
+] * 8  # fmt: skip
 T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 LLAMA = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 340, "character_coverage": 0.985}
 OPTIONS: dict[str, dict[str, Any]] = {

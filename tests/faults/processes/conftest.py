@@ -26,15 +26,9 @@ from clock import TooLateError, bound, wait_until
 from triptych.config.overrides import write_override
 
 TINY = [
-    *tiny.TINY,
-    "experiment=dates/classification",
-    "model=decoder_only",
-    "trainer.accelerator=cpu",
-    "trainer.max_steps=6",
-    "trainer.val_check_interval=3",
-    "trainer.log_every_n_steps=2",
-    "logger=csv",
-]
+    *tiny.TINY, "experiment=dates/classification", "model=decoder_only", "trainer.accelerator=cpu",
+    "trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.log_every_n_steps=2", "logger=csv",
+]  # fmt: skip
 RECORDING = ["+callbacks.recording._target_=recording_callback.RecordingCallback", "+callbacks.recording.folder=."]
 
 

@@ -35,13 +35,9 @@ DISTURBED = 30 if FULL else 3
 COMMANDS = 10
 """The most that it may take."""
 COMMON = [
-    *tiny.TINY,
-    "experiment=dates/classification",
-    "trainer.accelerator=cpu",
-    "trainer.max_steps=30",
-    "trainer.val_check_interval=10",
-    "trainer.log_every_n_steps=2",
-]
+    *tiny.TINY, "experiment=dates/classification", "trainer.accelerator=cpu", "trainer.max_steps=30",
+    "trainer.val_check_interval=10", "trainer.log_every_n_steps=2",
+]  # fmt: skip
 SWEEP = [*COMMON, f"model={','.join(MODELS)}", f"seed={','.join(map(str, SEEDS))},-1"]
 TWO_NODES = [*COMMON, "model=gpt2/style", f"optimizer.lr={','.join(LEARNING_RATES)}", "trainer.num_nodes=2"]
 SLOWLY = [

@@ -19,17 +19,10 @@ from triptych.search.trials import open_storage
 pytestmark = pytest.mark.faults
 
 TINY = [
-    *tiny.TINY,
-    "experiment=dates/classification",
-    "model=decoder_only",
-    "trainer.max_steps=12",
-    "trainer.val_check_interval=3",
-    "trainer.log_every_n_steps=3",
-    "scheduler.warmup_steps=1",
-    "trainer.accelerator=cpu",
-    "logger=csv",
-    "run_dir=search",
-]
+    *tiny.TINY, "experiment=dates/classification", "model=decoder_only", "trainer.max_steps=12",
+    "trainer.val_check_interval=3", "trainer.log_every_n_steps=3", "scheduler.warmup_steps=1",
+    "trainer.accelerator=cpu", "logger=csv", "run_dir=search",
+]  # fmt: skip
 
 
 class Search:

@@ -174,20 +174,12 @@ def hugging_face(
     inputs, mask = whole.context or (prompt, torch.ones_like(prompt, dtype=torch.bool))
     spread = (tensor.repeat_interleave(search.num_beams, dim=0) for tensor in whole.context)
     output = model.generate(
-        input_ids=inputs,
-        attention_mask=mask.long(),
-        num_beams=search.num_beams,
-        length_penalty=search.length_penalty,
-        early_stopping=search.early_stopping,
-        num_return_sequences=search.num_return_sequences,
-        max_new_tokens=limit,
-        do_sample=False,
-        eos_token_id=end,
-        pad_token_id=end,
-        logits_processor=LogitsProcessorList([InFloat64(whole.logits, *spread)]),
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+        input_ids=inputs, attention_mask=mask.long(), num_beams=search.num_beams,
+        length_penalty=search.length_penalty, early_stopping=search.early_stopping,
+        num_return_sequences=search.num_return_sequences, max_new_tokens=limit, do_sample=False, eos_token_id=end,
+        pad_token_id=end, logits_processor=LogitsProcessorList([InFloat64(whole.logits, *spread)]),
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
     tokens = [row[: row.index(end)] if end in row else row for row in output.sequences[:, prompt.shape[1] :].tolist()]
     found = [Hypothesis(*pair) for pair in zip(tokens, output.sequences_scores.tolist(), strict=True)]
     return [found[i : i + search.num_return_sequences] for i in range(0, len(found), search.num_return_sequences)]

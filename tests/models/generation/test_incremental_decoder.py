@@ -122,20 +122,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "windows": {"position": "rotary", "sliding_windows": [3, None]},
     "shared keys": {"num_kv_heads": 2},
     "longformer": {
-        "position": "rotary",
-        "attends": LongformerAttention,
-        "sliding_windows": [3, 2],
-        "num_global_tokens": 2,
+        "position": "rotary", "attends": LongformerAttention, "sliding_windows": [3, 2], "num_global_tokens": 2,
     },
     "performer": {"position": "rotary", "attends": PerformerAttention, "num_features": 12},
     "reformer": {
-        "position": "rotary",
-        "attends": ReformerAttention,
-        "num_buckets": 4,
-        "num_hashes": 2,
-        "bucket_window": 3,
+        "position": "rotary", "attends": ReformerAttention, "num_buckets": 4, "num_hashes": 2, "bucket_window": 3,
     },
-}
+}  # fmt: skip
 
 
 class Queue:

@@ -27,23 +27,9 @@ from triptych.report.statistics.standings import compare_pairs, student_interval
 from triptych.report.statistics.verdicts import Group, group_runs
 
 WORDS = [
-    "a",
-    "man",
-    "and",
-    "his",
-    "dog",
-    "walk",
-    "along",
-    "the",
-    "wet",
-    "street",
-    "in",
-    "front",
-    "of",
-    "an",
-    "old",
+    "a", "man", "and", "his", "dog", "walk", "along", "the", "wet", "street", "in", "front", "of", "an", "old",
     "house",
-]
+]  # fmt: skip
 
 
 def group_of(directory: Path) -> Group:
