@@ -5,12 +5,7 @@ Contenders take turns in one process, a round each; a round is some steps, or so
 with its required value and its target.
 """
 
-import os
-
-os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_SILENT": "true"}
-
 import gc
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,26 +15,17 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import peers
 import torch
 import torch.nn.functional as F
-import transformers
 from torch import Tensor, nn
 
 from triptych.data import Batch
-from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample, collate, pad
-from triptych.data.batches.sampler import StepSize, TrainingSampler
-from triptych.interop import read_network
+from triptych.data.batches.batch import EncodedExample, collate, pad
+from triptych.data.batches.sampler import StepSize
 from triptych.models.flops import count_parameters
-from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
-from triptych.nn import Network, Targets
 from triptych.planning.gpus import gpu_called
-from triptych.training.optimizers import AdamW
 
-transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-
-PAD, START, END, CLASSES = 1, 0, 2, 4
-LEARNING_RATE, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-5, (0.9, 0.98), 1e-9, 0.01, 1.0
 Work = Callable[[], object]
 
 
@@ -65,24 +51,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(peers.NetworkSizes):
     """Of the networks, the batches and the rounds."""
 
-    d_model: int
-    layers: int
-    heads: int
-    vocab: int
-    length: int
     rows: int
     texts: int
     new_tokens: int
     steps: int
     rounds: int
-
-    @property
-    def d_ff(self) -> int:
-        """Four times the width."""
-        return 4 * self.d_model
 
 
 PUBLISHED = Sizes(768, 12, 12, 50304, 1024, rows=16, texts=512, new_tokens=128, steps=10, rounds=3)
@@ -151,50 +127,6 @@ def rate_lines(found: Mapping[str, Sequence[float]], unit: str) -> list[Line]:
 # Networks
 
 
-def make_gpt2(s: Sizes) -> Any:
-    """GPT-2's network of ``transformers``, without dropout."""
-    torch.manual_seed(0)
-    return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            vocab_size=s.vocab, n_positions=s.length, n_embd=s.d_model, n_layer=s.layers, n_head=s.heads,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None, pad_token_id=None,
-        )
-    )  # fmt: skip
-
-
-def make_bert(s: Sizes) -> Any:
-    """BERT's network with classes, without dropout."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=s.vocab, hidden_size=s.d_model, num_hidden_layers=s.layers, num_attention_heads=s.heads,
-        intermediate_size=s.d_ff, max_position_embeddings=s.length, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, pad_token_id=PAD,
-    )  # fmt: skip
-    config.num_labels = CLASSES
-    return transformers.BertForSequenceClassification(config)
-
-
-def make_bart(s: Sizes) -> Any:
-    """BART's network of half as many layers on each side, as its base has, without dropout."""
-    torch.manual_seed(0)
-    return transformers.BartForConditionalGeneration(
-        transformers.BartConfig(
-            vocab_size=s.vocab, d_model=s.d_model, encoder_layers=s.layers // 2, decoder_layers=s.layers // 2,
-            encoder_attention_heads=s.heads, decoder_attention_heads=s.heads, encoder_ffn_dim=s.d_ff,
-            decoder_ffn_dim=s.d_ff, max_position_embeddings=s.length, dropout=0.0, attention_dropout=0.0,
-            activation_dropout=0.0, pad_token_id=PAD, bos_token_id=START, eos_token_id=END,
-            decoder_start_token_id=START, forced_eos_token_id=None,
-        )
-    )  # fmt: skip
-
-
-def ours_of(model: Any, task: str, device: torch.device) -> Network:
-    """Our network with the weights of a model of ``transformers``."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        return read_network(folder, task).network.train().to(device)
-
-
 class PlainGPT(nn.Module):
     """GPT-2's network as one would write it for speed: pre-norm blocks with one product for queries, keys and values,
     torch's causal attention, and the loss of all logits at once."""
@@ -223,8 +155,7 @@ class PlainGPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The mean loss of the next tokens."""
-        logits = self.logits(tokens)
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+        return peers.loss_of_logits(self.logits(tokens), tokens)
 
     def logits(self, tokens: Tensor) -> Tensor:
         """Of the token after each."""
@@ -239,27 +170,14 @@ class PlainGPT(nn.Module):
         return F.linear(self.norm(x), self.tokens.weight)
 
 
+def half_bart(s: peers.NetworkSizes) -> Any:
+    """BART's network of half as many layers on each side, as its base has."""
+    return peers.make_bart(s, s.layers // 2)
+
+
 def training_steps(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: torch.device) -> Work:
-    """A round of steps in bf16 autocast: forward and loss, backward, clipping of the norm, fused AdamW."""
-    beta1, beta2 = BETAS
-    optimizer = AdamW(lr=LEARNING_RATE, beta1=beta1, beta2=beta2, eps=EPS, weight_decay=WEIGHT_DECAY)(network)
-
-    def run() -> None:
-        for loss_of in losses:
-            with torch.autocast(device.type, torch.bfloat16):
-                loss = loss_of()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-            optimizer.step()
-
-    return run
-
-
-def compiled_blocks(network: Network, *, dynamic: bool) -> Network:
-    """Ours, as ``compile=true`` trains it; dynamic: on texts of unequal length."""
-    network.compile_parts(dynamic=dynamic)
-    return network
+    """A round of steps in bf16 autocast."""
+    return peers.training(network, peers.our_optimizer(network), losses, torch.bfloat16, device.type)
 
 
 # What is measured
@@ -297,24 +215,18 @@ def decoder(device: torch.device) -> list[Line]:
     """Training GPT-2 124M in bf16 on texts of 1,024 tokens."""
     s = sizes_for(device)
     batches = torch.randint(3, s.vocab, (s.steps, s.rows, s.length), device=device).unbind()
-    places = torch.arange(s.rows * s.length, device=device).view(s.rows, s.length)[:, :-1].flatten()
-
-    def our_loss(network: Network, tokens: Tensor) -> Tensor:
-        labels = tokens[:, 1:].flatten()
-        total: Tensor = network(tokens, targets=Targets(places, labels, 0.0))
-        return total / len(labels)
 
     def their_loss(call: Any, tokens: Tensor) -> Tensor:
         loss: Tensor = call(input_ids=tokens, labels=tokens).loss
         return loss
 
-    model = make_gpt2(s)
-    eager, compiled = (ours_of(model, "language_modeling", device) for _ in range(2))
-    compiled_blocks(compiled, dynamic=False)
+    model = peers.make_gpt2(s)
+    eager, compiled = (peers.ours_of(model, "language_modeling", device) for _ in range(2))
+    compiled.compile_parts(dynamic=False)
     plain, theirs = PlainGPT(s).to(device), model.to(device).train()
     networks: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {
-        "Triptych": (eager, partial(our_loss, eager)),
-        "Triptych, compiled": (compiled, partial(our_loss, compiled)),
+        "Triptych": (eager, peers.OurNextTokenLoss(eager, batches[0])),
+        "Triptych, compiled": (compiled, peers.OurNextTokenLoss(compiled, batches[0])),
         "a plain GPT, compiled": (plain, torch.compile(plain)),
         "transformers, compiled": (theirs, partial(their_loss, torch.compile(theirs))),
     }
@@ -345,21 +257,16 @@ def texts(s: Sizes, *, pairs: bool) -> list[EncodedExample]:
             for other in (1.0, generator.uniform(0.8, 1.25))
         )
         if pairs:
-            found.append(EncodedExample(np.append(START, target[:-1]), target, source))
+            found.append(EncodedExample(np.append(peers.START, target[:-1]), target, source))
         else:
-            found.append(EncodedExample(source, generator.integers(0, CLASSES, 1)))
+            found.append(EncodedExample(source, generator.integers(0, peers.CLASSES, 1)))
     return found
 
 
 def layouts(items: Sequence[EncodedExample], s: Sizes, device: torch.device) -> dict[str, list[Batch]]:
     """The same texts packed as ``triptych train`` packs them, padded by length, and padded in the order of arrival."""
     size = 4 * s.rows
-    sampler = TrainingSampler(
-        sizes=np.array([item.size for item in items]), num_scored=np.array([item.num_scored for item in items]),
-        step_size=StepSize(size), seed=0,
-    )  # fmt: skip
-    bucketed = [[items[i] for i in sampler.indices_of_step(k)] for k in range(sampler.pool_size)]
-    arrived = [list(items[i : i + size]) for i in range(0, len(items), size)]
+    bucketed, arrived = peers.batches_by_step(items, StepSize(size)), peers.in_turn(items, size)
     batches = {
         "packed": [collate(examples, packed=True) for examples in bucketed],
         "sorted": [collate(examples) for examples in bucketed],
@@ -368,15 +275,10 @@ def layouts(items: Sequence[EncodedExample], s: Sizes, device: torch.device) -> 
     return {name: [batch.to(device) for batch in found] for name, found in batches.items()}
 
 
-def unequal(
-    device: torch.device,
-    make: Callable[[Sizes], Any],
-    task: str,
-    our_loss: Callable[[Network, Batch], Tensor],
-    their_loss: Callable[[Any, Batch], Tensor],
-) -> list[Line]:
+def unequal(device: torch.device, make: Callable[[Sizes], Any], task: str) -> list[Line]:
     """Training on texts of unequal length: ours packed, against ``transformers`` padded, and at its best."""
     s = sizes_for(device)
+    our_loss, their_loss = peers.LOSSES[task]
     items = texts(s, pairs=task == "translation")
     batches, amount = layouts(items, s, device), float(sum(item.size for item in items))
     model = make(s)
@@ -387,9 +289,9 @@ def unequal(
         ("Triptych, bucketed", "sorted", False),
         ("Triptych, bucketed and compiled", "sorted", True),
     ):
-        network = ours_of(model, task, device)
+        network = peers.ours_of(model, task, device)
         if compiles:
-            compiled_blocks(network, dynamic=True)
+            network.compile_parts(dynamic=True)
         losses = [partial(our_loss, network, batch) for batch in batches[layout]]
         work[name] = training_steps(network, losses, device), amount
     for name, layout, compiles in (
@@ -417,63 +319,25 @@ def unequal(
 
 def encoder(device: torch.device) -> list[Line]:
     """Training BERT base with classes in bf16 on texts of unequal length."""
-
-    def ours(network: Network, batch: Batch) -> Tensor:
-        logits = network(batch.inputs, batch.mask, lengths=batch.lengths)
-        total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
-        return total / batch.num_labels_in_step
-
-    def theirs(model: Any, batch: Batch) -> Tensor:
-        assert batch.mask is not None
-        loss: Tensor = model(input_ids=batch.inputs, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
-        return loss
-
-    return unequal(device, make_bert, "classification", ours, theirs)
+    return unequal(device, peers.make_bert, "classification")
 
 
 def full(device: torch.device) -> list[Line]:
     """Training BART base with label smoothing in bf16 on pairs of texts of unequal length."""
-
-    def ours(network: Network, batch: Batch) -> Tensor:
-        total: Tensor = network(
-            batch.source, batch.inputs, batch.source_mask, None, source_lengths=batch.source_lengths,
-            lengths=batch.lengths, targets=Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.1),
-        )  # fmt: skip
-        return total / batch.num_labels_in_step
-
-    def theirs(model: Any, batch: Batch) -> Tensor:
-        assert batch.source_mask is not None
-        mask = batch.source_mask.long()
-        logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.inputs, use_cache=False)
-        return F.cross_entropy(
-            logits.logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=0.1
-        )
-
-    return unequal(device, make_bart, "translation", ours, theirs)
+    return unequal(device, half_bart, "translation")
 
 
 def decoding(device: torch.device) -> list[Line]:
     """Decoding with GPT-2 124M, one prompt and 16, in bf16."""
     s, lines = sizes_for(device), list[Line]()
     half = torch.bfloat16 if device.type == "cuda" else torch.float32
-    model = make_gpt2(s).eval().to(device, half)
-    network: Any = ours_of(model.float(), "language_modeling", device).eval().to(half)
+    model = peers.make_gpt2(s).eval().to(device, half)
+    network: Any = peers.ours_of(model.float(), "language_modeling", device).eval().to(half)
     model = model.to(half)
     for rows in (1, 16):
         prompt = torch.randint(3, s.vocab, (rows, 16), device=device, generator=torch.Generator(device).manual_seed(0))
-        seen = torch.ones_like(prompt)
-
-        @torch.inference_mode()
-        def mine(prompt: Tensor = prompt) -> list[list[int]]:
-            step = network.continuation(None, capacity=16 + s.new_tokens)
-            return generate(step, prompt, end=-1, max_new_tokens=s.new_tokens, sampling=Sampling())
-
-        def theirs(prompt: Tensor = prompt, seen: Tensor = seen, **options: Any) -> Any:
-            return model.generate(
-                prompt, attention_mask=seen, do_sample=False, min_new_tokens=s.new_tokens,
-                max_new_tokens=s.new_tokens, **options,
-            )  # fmt: skip
-
+        mine = partial(peers.our_greedy, network, prompt, s.new_tokens)
+        theirs = partial(peers.their_greedy, model, prompt, torch.ones_like(prompt), s.new_tokens)
         amount = float(rows * s.new_tokens)
         names = f"Triptych, {rows}", f"transformers, {rows}", f"transformers, static cache compiled, {rows}"
         work: dict[str, tuple[Work, float]] = {names[0]: (mine, amount), names[1]: (theirs, amount)}
@@ -488,25 +352,15 @@ def decoding(device: torch.device) -> list[Line]:
 def beams(device: torch.device) -> list[Line]:
     """Beam search with BART base in bf16, 5 beams."""
     s, half = sizes_for(device), torch.bfloat16 if device.type == "cuda" else torch.float32
-    model = make_bart(s).eval()
-    network: Any = ours_of(model, "translation", device).eval().to(half)
+    model = half_bart(s).eval()
+    network: Any = peers.ours_of(model, "translation", device).eval().to(half)
     model = model.to(device, half)
     generator = np.random.default_rng(0)
-    source, mask = pad([generator.integers(3, s.vocab, n) for n in generator.integers(8, s.length // 4, 8)], PAD)
+    source, mask = pad([generator.integers(3, s.vocab, n) for n in generator.integers(8, s.length // 4, 8)], peers.PAD)
     source, mask = source.to(device), mask.to(device)
-    prompt = torch.full((8, 1), START, device=device)
-
-    @torch.inference_mode()
-    def mine() -> object:
-        step = network.continuation(source, mask, capacity=1 + s.new_tokens)
-        return beam_search(step, prompt, end=END, max_new_tokens=s.new_tokens, search=BeamSearch(5))
-
-    def theirs(**options: Any) -> object:
-        return model.generate(
-            source, attention_mask=mask.long(), num_beams=5, do_sample=False, early_stopping=False,
-            length_penalty=1.0, max_new_tokens=s.new_tokens, **options,
-        )  # fmt: skip
-
+    prompt = torch.full((8, 1), peers.START, device=device)
+    mine = partial(peers.our_beams, network, source, mask, prompt, s.new_tokens, 5)
+    theirs = partial(peers.their_beams, model, source, mask.long(), s.new_tokens, 5)
     work: dict[str, tuple[Work, float]] = {"Triptych, 5 beams": (mine, 8.0), "transformers, 5 beams": (theirs, 8.0)}
     static = "transformers, 5 beams, static cache compiled"
     if device.type == "cuda":

@@ -170,16 +170,10 @@ def machine(rounds: int, *, keeps_memory: bool) -> dict[str, Any]:
         except PackageNotFoundError:
             versions[name] = "not installed"
     return {
-        "cpu": hardware(torch.device("cpu")),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load": list(os.getloadavg()),
-        "python": platform.python_version(),
-        "versions": versions,
-        "rounds": rounds,
-        "keeps_freed_memory": keeps_memory,
-        "matrix_flops_per_s": matrix_rates(),
-    }
+        "cpu": hardware(torch.device("cpu")), "cores": os.cpu_count(), "threads": torch.get_num_threads(),
+        "load": list(os.getloadavg()), "python": platform.python_version(), "versions": versions, "rounds": rounds,
+        "keeps_freed_memory": keeps_memory, "matrix_flops_per_s": matrix_rates(),
+    }  # fmt: skip
 
 
 def matrix_rates() -> dict[str, float]:

@@ -18,7 +18,8 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import OmegaConf
-from speed_rows import CLIP, Asked, Round, Row
+from peers import CLIP
+from speed_rows import Asked, Round, Row
 from torch import Tensor
 
 from triptych.assembly.choose_parts import choose_parts, complete_config

@@ -4,45 +4,30 @@ Every contender is a function that does one round and says how much it did in ho
 ``transformers`` have random weights, and ``triptych.interop`` reads them: where networks are the same, so are weights.
 """
 
-import os
-
-os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_SILENT": "true"}
-
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
+import peers
 import torch
 import torch.nn.functional as F
-import transformers
 from torch import Tensor, nn
 
 from triptych.data import Batch
-from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample, collate, pad
-from triptych.data.batches.sampler import StepSize, TrainingSampler
-from triptych.interop import read_network
-from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
-from triptych.nn import Network, Targets
+from triptych.data.batches.batch import EncodedExample, collate, pad
+from triptych.data.batches.sampler import StepSize
 from triptych.nn.kernels.cross_entropy import rows_at_once
-from triptych.training.optimizers import AdamW
 
-transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-
-D_MODEL, LAYERS, HEADS, D_FF, VOCAB, LENGTH = 256, 4, 4, 1024, 8192, 256
+SIZES = peers.NetworkSizes(d_model=256, layers=4, heads=4, vocab=8192, length=256)
+D_MODEL, LAYERS, HEADS, D_FF = SIZES.d_model, SIZES.layers, SIZES.heads, SIZES.d_ff
+VOCAB, LENGTH = SIZES.vocab, SIZES.length
 ROWS_OF_DECODER, STEPS = 8, 4
-TEXTS, BATCH, CLASSES, SHORTEST, MEDIAN, SIGMA = 128, 16, 4, 16, 64, 0.7
+TEXTS, BATCH, SHORTEST, MEDIAN, SIGMA = 128, 16, 16, 64, 0.7
 NEW_TOKENS, PROMPT, SENTENCES, BEAMS = 128, 16, 8, 5
-LEARNING_RATE, BETAS, EPS, WEIGHT_DECAY = 1e-5, (0.9, 0.98), 1e-9, 0.01
-CLIP = 1.0
-PAD, START, END = 1, 0, 2
-"""Tokens of the models of ``transformers``; the texts here have none of them but at their ends."""
 
 
 class Round(NamedTuple):
@@ -257,130 +242,6 @@ def matrix_rate(dtype: torch.dtype, size: int = 2048) -> float:
 # Training
 
 
-def make_gpt2() -> Any:
-    """GPT-2's network, without dropout."""
-    config = transformers.GPT2Config(
-        vocab_size=VOCAB,
-        n_positions=LENGTH,
-        n_embd=D_MODEL,
-        n_layer=LAYERS,
-        n_head=HEADS,
-        n_inner=D_FF,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    torch.manual_seed(0)
-    return transformers.GPT2LMHeadModel(config)
-
-
-def make_bert() -> Any:
-    """BERT's network with classes, without dropout."""
-    config = transformers.BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=D_MODEL,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=D_FF,
-        max_position_embeddings=LENGTH,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=PAD,
-    )
-    config.num_labels = CLASSES
-    torch.manual_seed(0)
-    return transformers.BertForSequenceClassification(config)
-
-
-def make_bart() -> Any:
-    """BART's network, without dropout."""
-    config = transformers.BartConfig(
-        vocab_size=VOCAB,
-        d_model=D_MODEL,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        encoder_ffn_dim=D_FF,
-        decoder_ffn_dim=D_FF,
-        max_position_embeddings=LENGTH,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        pad_token_id=PAD,
-        bos_token_id=START,
-        eos_token_id=END,
-        decoder_start_token_id=START,
-        forced_eos_token_id=None,
-    )
-    torch.manual_seed(0)
-    return transformers.BartForConditionalGeneration(config)
-
-
-def ours_of(model: Any, task: str) -> Network:
-    """Our network with the weights of a model of ``transformers``.
-
-    Args:
-        model: of a published family.
-        task: that its head is for.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        return read_network(folder, task).network.train()
-
-
-def our_optimizer(network: nn.Module) -> torch.optim.Optimizer:
-    """AdamW as ``triptych train`` makes it: fused, decay of the matrices alone."""
-    beta1, beta2 = BETAS
-    settings = AdamW(lr=LEARNING_RATE, beta1=beta1, beta2=beta2, eps=EPS, weight_decay=WEIGHT_DECAY)
-    return settings(network)
-
-
-def their_optimizer(network: nn.Module, *, fused: bool | None = None) -> torch.optim.Optimizer:
-    """The same settings for torch.optim.AdamW over all parameters.
-
-    Args:
-        network: whose parameters.
-        fused: None: as torch chooses.
-    """
-    return torch.optim.AdamW(
-        network.parameters(), lr=LEARNING_RATE, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY, fused=fused
-    )
-
-
-def training(
-    parameters: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    losses: Sequence[Callable[[], Tensor]],
-    dtype: torch.dtype = torch.float32,
-) -> Callable[[], list[float]]:
-    """A round of steps: forward and loss, backward, clipping of the norm, optimizer. Returns the losses.
-
-    Args:
-        parameters: the network.
-        optimizer: of it.
-        losses: of each step.
-        dtype: bfloat16 for autocast.
-    """
-
-    def run() -> list[float]:
-        found = []
-        for loss_of in losses:
-            with torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext():
-                loss = loss_of()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(parameters.parameters(), CLIP)
-            optimizer.step()
-            found.append(loss.detach())
-        return [float(loss) for loss in found]
-
-    return run
-
-
 def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Row:
     """Training of a language model, all sequences of one length.
 
@@ -393,39 +254,33 @@ def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Ro
     amount = float(STEPS * ROWS_OF_DECODER * LENGTH)
     contenders: dict[str, tuple[nn.Module, torch.optim.Optimizer, Callable[[Tensor], Tensor]]] = {}
 
-    model = make_gpt2()
-    places = torch.arange(ROWS_OF_DECODER * LENGTH).view(ROWS_OF_DECODER, LENGTH)[:, :-1].flatten()
-
-    def our_loss(network: Network, tokens: Tensor) -> Tensor:
-        labels = tokens[:, 1:].flatten()
-        total: Tensor = network(tokens, targets=Targets(places, labels, 0.0))
-        return total / len(labels)
-
-    def loss_of_logits(logits: Tensor, tokens: Tensor) -> Tensor:
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
-
+    model = peers.make_gpt2(SIZES)
     for name in ["Triptych", "Triptych, compiled"][: 1 + compiled]:
-        network = ours_of(model, "language_modeling")
+        network = peers.ours_of(model, "language_modeling")
         if name != "Triptych":
             network.compile_parts(dynamic=False)
-        contenders[name] = (network, our_optimizer(network), partial(our_loss, network))
+        contenders[name] = (network, peers.our_optimizer(network), peers.OurNextTokenLoss(network, batches[0]))
 
     def add_gpt2(name: str, model: Any, *, fused: bool | None = None) -> None:
         call = torch.compile(model) if "compiled" in name else model
-        optimizer = their_optimizer(model, fused=fused)
+        optimizer = peers.their_optimizer(model, fused=fused)
         contenders[name] = (model, optimizer, lambda tokens: call(input_ids=tokens, labels=tokens).loss)
 
     add_gpt2("Hugging Face GPT-2", model.train())
-    add_gpt2("Hugging Face GPT-2, fused AdamW", make_gpt2().train(), fused=True)
+    add_gpt2("Hugging Face GPT-2, fused AdamW", peers.make_gpt2(SIZES).train(), fused=True)
     if compiled:
-        add_gpt2("Hugging Face GPT-2, compiled", make_gpt2().train())
-    for name, peer in peers().items():
-        optimizer = their_optimizer(peer)
-        contenders[name] = (peer, optimizer, partial(lambda peer, tokens: loss_of_logits(peer(tokens), tokens), peer))
+        add_gpt2("Hugging Face GPT-2, compiled", peers.make_gpt2(SIZES).train())
+    for name, peer in other_decoders().items():
+        optimizer = peers.their_optimizer(peer)
+        contenders[name] = (
+            peer,
+            optimizer,
+            partial(lambda peer, tokens: peers.loss_of_logits(peer(tokens), tokens), peer),
+        )
 
     rounds, facts, first = {}, [], {}
     for name, (module, optimizer, loss) in contenders.items():
-        run = training(module, optimizer, [partial(loss, tokens) for tokens in batches], dtype)
+        run = peers.training(module, optimizer, [partial(loss, tokens) for tokens in batches], dtype)
         first[name] = run()[0]
         rounds[name] = timed(run, amount)
     said = "; ".join(f"{name} {loss:.5f}" for name, loss in first.items() if name.startswith(("Triptych", "Hugging")))
@@ -468,7 +323,7 @@ class TorchDecoder(nn.Module):
         return F.linear(self.layers(x, mask=self.mask, is_causal=True), self.tokens.weight)
 
 
-def peers() -> dict[str, nn.Module]:
+def other_decoders() -> dict[str, nn.Module]:
     """Other libraries' decoders of the same sizes, each with its own initial weights."""
     torch.manual_seed(0)
     found: dict[str, nn.Module] = {"torch.nn.TransformerEncoder": TorchDecoder()}
@@ -480,14 +335,10 @@ def peers() -> dict[str, nn.Module]:
             max_seq_len=LENGTH,
             tie_embedding=True,
             attn_layers=Decoder(
-                dim=D_MODEL,
-                depth=LAYERS,
-                heads=HEADS,
-                attn_dim_head=D_MODEL // HEADS,
-                ff_mult=D_FF // D_MODEL,
+                dim=D_MODEL, depth=LAYERS, heads=HEADS, attn_dim_head=D_MODEL // HEADS, ff_mult=D_FF // D_MODEL,
                 attn_flash=True,
             ),
-        )
+        )  # fmt: skip
     return found
 
 
@@ -510,27 +361,6 @@ def random_text(generator: np.random.Generator, length: int) -> np.ndarray:
     return generator.integers(3, VOCAB, length)
 
 
-def batches_by_step(items: Sequence[EncodedExample], *, tokens: int | None = None) -> list[list[EncodedExample]]:
-    """An epoch of steps as ``triptych train`` makes them: like sizes together.
-
-    Args:
-        items: the texts.
-        tokens: the most tokens per step; None: a fixed number of texts.
-    """
-    sampler = TrainingSampler(
-        sizes=np.array([item.size for item in items]),
-        num_scored=np.array([item.num_scored for item in items]),
-        step_size=StepSize(BATCH if tokens is None else None, tokens),
-        seed=0,
-    )
-    return [[items[i] for i in sampler.indices_of_step(k)] for k in range(sampler.pool_size)]
-
-
-def in_turn(items: Sequence[EncodedExample]) -> list[list[EncodedExample]]:
-    """Batches of the items in their order."""
-    return [list(items[i : i + BATCH]) for i in range(0, len(items), BATCH)]
-
-
 def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], dict[str, list[Batch]], float, list[str]]:
     """Our batches and the others', by batching method; the non-padding tokens of each; and a sentence about them.
 
@@ -539,7 +369,7 @@ def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], di
     """
     amount = float(sum(item.size for item in items))
     budget = max(int(amount * BATCH / len(items)), max(item.size for item in items))
-    bucketed, by_tokens = batches_by_step(items), batches_by_step(items, tokens=budget)
+    bucketed, by_tokens = (peers.batches_by_step(items, size) for size in (StepSize(BATCH), StepSize(None, budget)))
     ours = {
         "Triptych, packed": [collate(examples, packed=True) for examples in bucketed],
         "Triptych, packed, by tokens": [collate(examples, packed=True) for examples in by_tokens],
@@ -547,8 +377,8 @@ def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], di
     }
     by_size = sorted(items, key=lambda item: item.size)
     theirs = {
-        "in order of arrival": [collate(examples) for examples in in_turn(items)],
-        "sorted by length": [collate(examples) for examples in in_turn(by_size)],
+        "in order of arrival": [collate(examples) for examples in peers.in_turn(items, BATCH)],
+        "sorted by length": [collate(examples) for examples in peers.in_turn(by_size, BATCH)],
     }
     shares = {name: amount / sum(b.num_with_padding for b in batches) for name, batches in (ours | theirs).items()}
     shares_said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
@@ -559,83 +389,80 @@ def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], di
     return ours, theirs, amount, facts
 
 
-def encoder() -> Row:
-    """Training of a classifier on texts of unequal length."""
-    generator = np.random.default_rng(1)
-    items = [
-        EncodedExample(random_text(generator, length), generator.integers(0, CLASSES, 1))
-        for length in lengths_of_texts(0, TEXTS)
-    ]
+def unequal(
+    items: Sequence[EncodedExample],
+    make: Callable[[peers.NetworkSizes], Any],
+    task: str,
+    products_of: Callable[[Sequence[EncodedExample]], list[Product]],
+    *,
+    title: str,
+    unit: str,
+    peer: str,
+    arrival: float,
+) -> Row:
+    """Training on texts of unequal length.
+
+    Args:
+        items: the texts in the order of their arrival.
+        make: the network of ``transformers``.
+        task: that its head is for.
+        products_of: the forward products of a step.
+        title: of the row.
+        unit: of the row.
+        peer: what the network of ``transformers`` is called.
+        arrival: the ratio that is required to batches in order of arrival.
+    """
     ours, theirs, amount, facts = layouts(items)
+    our_loss, their_loss = peers.LOSSES[task]
     rounds: dict[str, Callable[[], Round]] = {}
-    num_steps: dict[str, int] = {}
     for name, batches in ours.items():
-        network = ours_of(make_bert(), "classification")
-        losses = [partial(our_classification_loss, network, batch) for batch in batches]
-        rounds[name], num_steps[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
+        network = peers.ours_of(make(SIZES), task)
+        losses = [partial(our_loss, network, batch) for batch in batches]
+        rounds[name] = timed(peers.training(network, peers.our_optimizer(network), losses), amount)
     for name, batches in theirs.items():
-        model = make_bert().train()
-        optimizer = their_optimizer(model)
-        losses = [partial(their_classification_loss, model, batch) for batch in batches]
-        peer = f"Hugging Face BERT, {name}"
-        rounds[peer], num_steps[peer] = timed(training(model, optimizer, losses), amount), len(batches)
-    model, first = make_bert().train(), theirs["in order of arrival"][0]
-    mine = our_classification_loss(ours_of(model, "classification"), first)
-    packed = our_classification_loss(ours_of(model, "classification"), collate(batches_by_step(items)[0], packed=True))
-    padded = our_classification_loss(ours_of(model, "classification"), collate(batches_by_step(items)[0]))
-    their = their_classification_loss(model, first)
+        model = make(SIZES).train()
+        losses = [partial(their_loss, model, batch) for batch in batches]
+        rounds[f"{peer}, {name}"] = timed(peers.training(model, peers.their_optimizer(model), losses), amount)
+    model, first = make(SIZES).train(), theirs["in order of arrival"][0]
+    steps = peers.batches_by_step(items, StepSize(BATCH))
+    network = peers.ours_of(model, task)
+    mine, their = our_loss(network, first), their_loss(model, first)
+    packed, padded = (our_loss(network, collate(steps[0], packed=is_packed)) for is_packed in (True, False))
     facts.append(
         f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
         f"of another one, packed {packed:.5f}, padded {padded:.5f}."
     )
-    products = [
-        [
-            *stack_products([len(item.inputs) for item in examples]),
-            *(Product(1, len(examples), D_MODEL, n, -n) for n in (D_MODEL, CLASSES)),
-        ]
-        for examples in batches_by_step(items)
-    ]
-    rounds["matrix products alone"], flops = training_floor(products, amount, torch.float32)
+    rounds["matrix products alone"], flops = training_floor(list(map(products_of, steps)), amount, torch.float32)
+    ratios = (("in order of arrival", arrival), ("sorted by length", 1.35))
     return Row(
-        title="Training an encoder classifier, lengths 16 to 256",
-        unit="non-padding tokens/s",
+        title=title,
+        unit=unit,
         rounds=rounds,
-        asked=asked_of_layouts(ours, "Hugging Face BERT", 2.1, 1.35),
-        steps=num_steps,
+        asked=[Asked(name, f"{peer}, {order}", ratio) for name in ours for order, ratio in ratios],
+        steps={name: len(found) for name, found in (ours | {f"{peer}, {n}": b for n, b in theirs.items()}).items()},
         floor="matrix products alone",
         flops=flops,
         facts=facts,
     )
 
 
-def asked_of_layouts(ours: Mapping[str, object], peer: str, arrival: float, by_length: float) -> list[Asked]:
-    """What is asked of each of our layouts: against batches in order of arrival, and sorted ones.
+def encoder() -> Row:
+    """Training of a classifier on texts of unequal length."""
+    generator = np.random.default_rng(1)
+    items = [
+        EncodedExample(random_text(generator, length), generator.integers(0, peers.CLASSES, 1))
+        for length in lengths_of_texts(0, TEXTS)
+    ]
 
-    Args:
-        ours: by name.
-        peer: name of the other network.
-        arrival: the ratio to the former.
-        by_length: the ratio to the latter.
-    """
-    pairs = (("in order of arrival", arrival), ("sorted by length", by_length))
-    return [Asked(name, f"{peer}, {order}", ratio) for name in ours for order, ratio in pairs]
+    def products_of(examples: Sequence[EncodedExample]) -> list[Product]:
+        head = (Product(1, len(examples), D_MODEL, n, -n) for n in (D_MODEL, peers.CLASSES))
+        return [*stack_products([len(item.inputs) for item in examples]), *head]
 
-
-def our_classification_loss(network: Network, batch: Batch) -> Tensor:
-    """The loss of a batch, as ``triptych.tasks.Classification`` computes it."""
-    logits = network(batch.inputs, batch.mask, lengths=batch.lengths)
-    total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
-    return total / batch.num_labels_in_step
-
-
-def their_classification_loss(model: Any, batch: Batch) -> Tensor:
-    """The loss of a padded batch."""
-    assert batch.mask is not None
-    loss: Tensor = model(input_ids=batch.inputs, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
-    return loss
-
-
-SMOOTHING = 0.1
+    return unequal(
+        items, peers.make_bert, "classification", products_of,
+        title="Training an encoder classifier, lengths 16 to 256", unit="non-padding tokens/s",
+        peer="Hugging Face BERT", arrival=2.1,
+    )  # fmt: skip
 
 
 def full() -> Row:
@@ -644,73 +471,19 @@ def full() -> Row:
     items = []
     for length, other in zip(lengths_of_texts(0, TEXTS // 2), generator.uniform(0.8, 1.25, TEXTS // 2), strict=True):
         target = random_text(generator, int(np.clip(round(length * other), SHORTEST, LENGTH)))
-        items.append(EncodedExample(np.append(START, target[:-1]), target, random_text(generator, length)))
-    ours, theirs, amount, facts = layouts(items)
-    rounds: dict[str, Callable[[], Round]] = {}
-    num_steps: dict[str, int] = {}
-    for name, batches in ours.items():
-        network = ours_of(make_bart(), "translation")
-        losses = [partial(our_translation_loss, network, batch) for batch in batches]
-        rounds[name], num_steps[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
-    for name, batches in theirs.items():
-        model = make_bart().train()
-        optimizer = their_optimizer(model)
-        losses = [partial(their_translation_loss, model, batch) for batch in batches]
-        peer = f"Hugging Face BART, {name}"
-        rounds[peer], num_steps[peer] = timed(training(model, optimizer, losses), amount), len(batches)
-    model, first = make_bart().train(), theirs["in order of arrival"][0]
-    network = ours_of(model, "translation")
-    mine, their = our_translation_loss(network, first), their_translation_loss(model, first)
-    packed, padded = (
-        our_translation_loss(network, collate(batches_by_step(items)[0], packed=is_packed))
-        for is_packed in (True, False)
-    )
-    facts.append(
-        f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
-        f"of another one, packed {packed:.5f}, padded {padded:.5f}."
-    )
-    products = []
-    for examples in batches_by_step(items):
+        items.append(EncodedExample(np.append(peers.START, target[:-1]), target, random_text(generator, length)))
+
+    def products_of(examples: Sequence[EncodedExample]) -> list[Product]:
         sources = [len(item.source) for item in examples if item.source is not None]
         targets = [len(item.inputs) for item in examples]
         stacks = [*stack_products(sources), *stack_products(targets, sources, first=1000)]
-        products.append([*stacks, *head_products(sum(targets))])
-    rounds["matrix products alone"], flops = training_floor(products, amount, torch.float32)
-    return Row(
+        return [*stacks, *head_products(sum(targets))]
+
+    return unequal(
+        items, peers.make_bart, "translation", products_of,
         title="Training a full model, label smoothing 0.1, lengths 16 to 256",
-        unit="non-padding tokens/s, of both sides",
-        rounds=rounds,
-        asked=asked_of_layouts(ours, "Hugging Face BART", 2.4, 1.35),
-        steps=num_steps,
-        floor="matrix products alone",
-        flops=flops,
-        facts=facts,
-    )
-
-
-def our_translation_loss(network: Network, batch: Batch) -> Tensor:
-    """The loss of a batch, as ``triptych.tasks.Translation`` computes it."""
-    targets = Targets(batch.scored, batch.labels.flatten()[batch.scored], SMOOTHING)
-    total: Tensor = network(
-        batch.source,
-        batch.inputs,
-        batch.source_mask,
-        None,
-        source_lengths=batch.source_lengths,
-        lengths=batch.lengths,
-        targets=targets,
-    )
-    return total / batch.num_labels_in_step
-
-
-def their_translation_loss(model: Any, batch: Batch) -> Tensor:
-    """The loss of a padded batch."""
-    assert batch.source_mask is not None
-    mask = batch.source_mask.long()
-    logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.inputs, use_cache=False).logits
-    return F.cross_entropy(
-        logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=SMOOTHING
-    )
+        unit="non-padding tokens/s, of both sides", peer="Hugging Face BART", arrival=2.4,
+    )  # fmt: skip
 
 
 # Decoding
@@ -748,28 +521,11 @@ def greedy(rows: int) -> Row:
     Args:
         rows: prompts at a time.
     """
-    model = make_gpt2().eval()
-    network: Any = ours_of(model, "language_modeling").eval()
+    model = peers.make_gpt2(SIZES).eval()
+    network: Any = peers.ours_of(model, "language_modeling").eval()
     prompt = torch.randint(3, VOCAB, (rows, PROMPT), generator=torch.Generator().manual_seed(0))
-    everywhere = torch.ones_like(prompt)
-
-    @torch.inference_mode()
-    def mine() -> list[list[int]]:
-        next_token = network.continuation(None, capacity=PROMPT + NEW_TOKENS)
-        return generate(next_token, prompt, end=-1, max_new_tokens=NEW_TOKENS, sampling=Sampling())
-
-    def theirs() -> list[list[int]]:
-        found = model.generate(
-            prompt,
-            attention_mask=everywhere,
-            do_sample=False,
-            use_cache=True,
-            min_new_tokens=NEW_TOKENS,
-            max_new_tokens=NEW_TOKENS,
-        )
-        tokens: list[list[int]] = found[:, PROMPT:].tolist()
-        return tokens
-
+    mine = partial(peers.our_greedy, network, prompt, NEW_TOKENS)
+    theirs = partial(peers.their_greedy, model, prompt, torch.ones_like(prompt), NEW_TOKENS)
     same = sum(a == b for a, b in zip(mine(), theirs(), strict=True))
     amount = float(rows * NEW_TOKENS)
     keys = range(PROMPT + 1, PROMPT + NEW_TOKENS)
@@ -792,32 +548,13 @@ def greedy(rows: int) -> Row:
 
 def beam() -> Row:
     """Beam search of a full model."""
-    model = make_bart().eval()
-    network: Any = ours_of(model, "translation").eval()
+    model = peers.make_bart(SIZES).eval()
+    network: Any = peers.ours_of(model, "translation").eval()
     generator, lengths = np.random.default_rng(0), lengths_of_texts(0, SENTENCES)
-    source, mask = pad([random_text(generator, length) for length in lengths], PAD)
-    prompt, attention_mask = torch.full((SENTENCES, 1), START), mask.long()
-
-    @torch.inference_mode()
-    def mine() -> list[list[int]]:
-        next_token = network.continuation(source, mask, capacity=1 + NEW_TOKENS)
-        found = beam_search(next_token, prompt, end=END, max_new_tokens=NEW_TOKENS, search=BeamSearch(BEAMS))
-        return [hypotheses[0].tokens for hypotheses in found]
-
-    def theirs() -> list[list[int]]:
-        found = model.generate(
-            source,
-            attention_mask=attention_mask,
-            num_beams=BEAMS,
-            do_sample=False,
-            use_cache=True,
-            early_stopping=False,
-            length_penalty=1.0,
-            max_new_tokens=NEW_TOKENS,
-        )
-        rows: list[list[int]] = found[:, 1:].tolist()
-        return [row[: row.index(END)] if END in row else row for row in rows]
-
+    source, mask = pad([random_text(generator, length) for length in lengths], peers.PAD)
+    prompt, attention_mask = torch.full((SENTENCES, 1), peers.START), mask.long()
+    mine = partial(peers.our_beams, network, source, mask, prompt, NEW_TOKENS, BEAMS)
+    theirs = partial(peers.their_beams, model, source, attention_mask, NEW_TOKENS, BEAMS)
     answers, others = mine(), theirs()
     same = sum(a == b for a, b in zip(answers, others, strict=True))
     tokens = [sum(map(len, answer)) / SENTENCES for answer in (answers, others)]

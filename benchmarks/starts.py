@@ -11,13 +11,9 @@ from pathlib import Path
 from statistics import median
 
 TINY = [
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.global_size=20",
+    "shape.d_model=16", "shape.num_heads=2", "shape.num_layers=1", "shape.d_ff=32", "batch.global_size=20",
     "logger=csv",
-]
+]  # fmt: skip
 RUN = ["experiment=dates/classification", "model=encoder_only", *TINY]
 SMALL = ["data.num_train=400", "data.num_validation=60", "data.num_test=60", "data.languages=[de,en,ja]"]
 STEPS = 50
