@@ -1,12 +1,13 @@
 """Tasks in tests: how they are made and trained, what they predict, in which mode and type their network is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import nn
 
+from small_models import build
 from triptych.data import CorpusInfo, EncodedExample, Example, Tokenizer, WordLevel, collate
 from triptych.data.batches.batch import empty_batch
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixLM
@@ -40,7 +41,7 @@ def make_context(
     )  # fmt: skip
 
 
-def reading(build: Callable[..., Any], architecture: str, source: nn.Module, vocab_size: int, max_length: int) -> Any:
+def reading(architecture: str, source: nn.Module, vocab_size: int, max_length: int) -> Any:
     """A network, 32 wide, that reads what is no text by this embedding."""
     text = build(architecture, vocab_size=vocab_size, max_length=max_length, d_model=32, position="rotary")
     parts = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}

@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,6 +17,7 @@ from torch.testing import assert_close
 import tiny
 from cases import by_day
 from commands import Finished, run
+from small_models import random_model
 from triptych.report.playground import Playground
 from triptych.report.read_records import find_runs
 
@@ -222,7 +222,7 @@ def test_a_position_that_cannot_be_counted(line: str, instead: str, command: str
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
 def test_a_position_is_cached_packed_and_windowed(
-    outside: Path, architecture: str, random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    outside: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a cache, in a packed row, and with a window that hides nothing, the logits are those of the plain way."""
     monkeypatch.syspath_prepend(str(outside))

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 
 from command_line import with_parts
 from parts import POSITIONS, RESIDUALS, make_sizes
+from small_models import random_model, randomize
 from triptych.config import ConfigError, TrainConfig
 from triptych.config.build import check_kind
 from triptych.nn import (
@@ -150,9 +151,7 @@ def test_what_a_part_does_not_support_is_not_checked() -> None:
 class TestPairwise:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_lm", "full"])
     @pytest.mark.parametrize("position", ["rotary", "relative_bias", "alibi"])
-    def test_equals_torch_in_each_architecture(
-        self, random_model: Callable[..., Any], architecture: str, position: str
-    ) -> None:
+    def test_equals_torch_in_each_architecture(self, architecture: str, position: str) -> None:
         options = {"position": position, "num_kv_heads": 2, "sliding_windows": [3, None]}
         ours = random_model(architecture, **options)
         own = random_model(architecture, attends=Own, **options)
@@ -162,7 +161,7 @@ class TestPairwise:
         given = (tokens.flip(1), tokens, mask, mask) if architecture == "full" else (tokens, mask)
         assert_close(own(*given)[mask], ours(*given)[mask], rtol=1e-10, atol=1e-10)
 
-    def test_its_weights_are_recorded(self, random_model: Callable[..., Any]) -> None:
+    def test_its_weights_are_recorded(self) -> None:
         ours, own = (
             random_model("full", position="relative_bias"),
             random_model("full", position="relative_bias", attends=Own),
@@ -177,7 +176,7 @@ class TestPairwise:
             if isinstance(module, MultiHeadAttention):
                 assert_close(found[module], expected[ours.get_submodule(name)])
 
-    def test_weights_that_do_not_give_the_output_are_not_recorded(self, randomize: Callable[..., Any]) -> None:
+    def test_weights_that_do_not_give_the_output_are_not_recorded(self) -> None:
         class Squared(Own):
             def attend_pairs(self, q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Tensor:
                 return super().attend_pairs(q, k, v, mask, bias).square()

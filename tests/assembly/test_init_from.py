@@ -18,6 +18,7 @@ from cases import by_day
 from clock import wait_until
 from command_line import complete, with_parts
 from commands import Command
+from small_models import randomize
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.init_from import settings_to_adopt
 from triptych.assembly.loaders import make_data_module
@@ -37,7 +38,7 @@ Choose = Callable[..., DictConfig]
 
 
 @pytest.fixture
-def pretrain(chosen: Choose, tmp_path: Path, randomize: Callable[..., Any]) -> Callable[..., Task]:
+def pretrain(chosen: Choose, tmp_path: Path) -> Callable[..., Task]:
     """Writes a checkpoint with noise in every weight, where ``init_from`` of ``fine_tune`` looks."""
 
     def run(*overrides: str) -> Task:

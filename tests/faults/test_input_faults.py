@@ -1,7 +1,6 @@
 """Faults 17 to 20: data that is empty, damaged or does not fit, and mistakes in the configuration."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tokenizers import models
 from torch import Tensor
 
 from one_process import Answer, answers_to
+from small_models import build
 from triptych.assembly.encode_splits import check_ids
 from triptych.data import IGNORE_INDEX, Batch, Characters, CorpusInfo, EncodedExample, Example, Tokenizer, collate
 from triptych.tasks import Classification, Denoising, Tagging, Task, TaskContext, Translation
@@ -243,11 +243,9 @@ TASKS: dict[str, tuple[type[Task], dict[str, Any]]] = {
     ],
     ids=str,
 )
-def test_fault_19_a_row_of_padding_only(
-    cell: tuple[str, str], position: str, rows: str, build: Callable[..., Any]
-) -> None:
+def test_fault_19_a_row_of_padding_only(cell: tuple[str, str], position: str, rows: str) -> None:
     """Loss and gradients are finite, in training and in evaluation, and the row changes nothing of the others."""
-    task = make_task(*cell, build, position=position)
+    task = make_task(*cell, position=position)
     batch = padding_batch(task, rows)
     module = TrainingModule(task)
     module._trainer = _Trainer()  # type: ignore[assignment]
@@ -269,7 +267,7 @@ def test_fault_19_a_row_of_padding_only(
             torch.testing.assert_close(logits[:1], alone)
 
 
-def make_task(name: str, architecture: str, build: Callable[..., Any], *, position: str) -> Task:
+def make_task(name: str, architecture: str, *, position: str) -> Task:
     cls, options = TASKS[name]
     tokenizer = Characters().train(["abcd "])
     corpus = CorpusInfo(labels=("zero", "one"), tag_labels=("even", "odd"), words_are_characters=True)

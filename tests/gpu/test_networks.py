@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from interop import test_decoder_families, test_full_families
 from oracle import Case, decoded_alike
 from parts import make_stack
+from small_models import random_model
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.models.generation.decode_step import DecodeStepPool
 from triptych.nn import AttentionMask, PackedLayout, Targets, attend
@@ -111,9 +112,7 @@ def test_a_stack(position: str, dtype: str, tolerance: float, device: torch.devi
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "encoder_only", "full"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_of_targets(
-    smoothing: float, architecture: str, random_model: Callable[..., Any], device: torch.device
-) -> None:
+def test_the_loss_of_targets(smoothing: float, architecture: str, device: torch.device) -> None:
     """The chunks in which it is computed, and their gradients, against the logits' in float64."""
     model = random_model(architecture, vocab_size=300)
     tokens = torch.randint(300, (2, 20), generator=torch.Generator().manual_seed(0))
@@ -147,9 +146,7 @@ def test_decoding_gives_the_tokens_of_transformers(case: Case, num_beams: int, d
 
 @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
 @pytest.mark.parametrize("casts", [False, True], ids=["float32", "autocast"])
-def test_a_graph_gives_what_its_kernels_give(
-    casts: bool, architecture: str, random_model: Callable[..., Any], device: torch.device
-) -> None:
+def test_a_graph_gives_what_its_kernels_give(casts: bool, architecture: str, device: torch.device) -> None:
     """Rows end at different times, and weights change in their places. What is captured waits for nothing but what the
     GPU was told to copy."""
     network = random_model(architecture, vocab_size=50, max_length=64).float().to(device).eval()

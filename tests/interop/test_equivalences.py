@@ -1,6 +1,5 @@
 """Weights that take up a difference of settings: the network of the other settings then is the same function."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from small_models import randomize
 from triptych.config import build, flat
 from triptych.interop.families.equivalences import absorb, canonical
 from triptych.interop.networks import configuration
@@ -103,7 +103,7 @@ def logits(model: nn.Module) -> Tensor:
     return model.double()(tokens=tokens.flip(1), mask=mask, **source)[mask]
 
 
-def check(architecture: str, both: Change, randomize: Callable[..., Any]) -> None:
+def check(architecture: str, both: Change) -> None:
     (mine, my_settings), (theirs, their_settings) = (network(architecture, of_one) for of_one in both)
     mine, theirs = randomize(mine).double(), randomize(theirs).double()
     state = dict(mine.state_dict())
@@ -113,14 +113,14 @@ def check(architecture: str, both: Change, randomize: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize("change", [change for alternatives in CHANGES for change in alternatives], ids=str)
-def test_weights_take_up_a_change(change: Change, randomize: Callable[..., Any]) -> None:
-    check("decoder_only", change, randomize)
+def test_weights_take_up_a_change(change: Change) -> None:
+    check("decoder_only", change)
 
 
 @pytest.mark.nightly
 @given(architecture=st.sampled_from(["encoder_only", "decoder_only", "full"]), both=pairs())
-def test_weights_take_up_changes_together(architecture: str, both: Change, randomize: Callable[..., Any]) -> None:
-    check(architecture, both, randomize)
+def test_weights_take_up_changes_together(architecture: str, both: Change) -> None:
+    check(architecture, both)
 
 
 BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +281,7 @@ def test_a_network_that_no_family_is(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_task_that_no_family_has_a_head_for(randomize: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_task_that_no_family_has_a_head_for(tmp_path: Path) -> None:
     network, config = own({"block/residual": "post_norm", "block.embed_norm": True}, "encoder_only", "denoising")
     with pytest.raises(ConfigError, match="none has a head for task=translation"):
         write_network(tmp_path, network, config, "translation")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from parts import dual_encoder
+from small_models import pad, randomize
 from triptych.data import EncodedExample, collate
 from triptych.models.flops import TrainingCost, active_parameters, count_parameters, inputs_of, parameters_by_part
 from triptych.tasks.contrastive import contrastive_loss
@@ -29,7 +30,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @every_architecture
-def test_the_product_is_the_scaled_cosine(architecture: str, randomize: Any) -> None:
+def test_the_product_is_the_scaled_cosine(architecture: str) -> None:
     network = randomize(dual_encoder(architecture)).double()
     tokens, images = inputs()
     texts, seen = network(tokens, source=images).unbind(1)
@@ -49,7 +50,9 @@ def pooled(architecture: str, states: torch.Tensor) -> torch.Tensor:
 
 
 @every_architecture
-def test_each_tower_sees_its_own_alone(architecture: str, randomize: Any, pad: Any) -> None:
+def test_each_tower_sees_its_own_alone(
+    architecture: str,
+) -> None:
     network = randomize(dual_encoder(architecture)).double()
     tokens, images = inputs()
     before = network(tokens, source=images)

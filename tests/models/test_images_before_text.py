@@ -1,6 +1,5 @@
 """Networks that read an image before a text, or in an encoder: who sees what; decoding with a cache."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from parts import POSITIONS
+from small_models import random_model
 from triptych.models import DecoderOnly, EncoderDecoder, PrefixLM
 from triptych.nn import Network, PatchEmbedding
 
@@ -22,7 +22,7 @@ every_position = pytest.mark.parametrize("position", POSITIONS)
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
-def image_network(random_model: Callable[..., Any], architecture: str, position: str = "rotary", **options: Any) -> Any:
+def image_network(architecture: str, position: str = "rotary", **options: Any) -> Any:
     """A network that reads texts, made to read images of 2 by 2 patches too."""
     model = random_model(architecture, position=position, d_model=WIDTH, vocab_size=VOCAB, **options)
     torch.manual_seed(1)
@@ -50,9 +50,9 @@ def inputs() -> tuple[Tensor, Tensor]:
 
 @every_position
 @every_architecture
-def test_a_text_sees_its_image_alone(random_model: Callable[..., Any], architecture: str, position: str) -> None:
+def test_a_text_sees_its_image_alone(architecture: str, position: str) -> None:
     options = {"max_length": LENGTH} if architecture == "full" else {}
-    network = image_network(random_model, architecture, position, **options)
+    network = image_network(architecture, position, **options)
     images, tokens = inputs()
     tokens = tokens[:, :LENGTH]
     together = answer(network, tokens, images)
@@ -66,9 +66,9 @@ def test_a_text_sees_its_image_alone(random_model: Callable[..., Any], architect
 
 
 @every_architecture
-def test_who_sees_whom(random_model: Callable[..., Any], architecture: str) -> None:
+def test_who_sees_whom(architecture: str) -> None:
     """Patches see each other, but not in a causal stack; and never the text, whose tokens see what came before."""
-    network = image_network(random_model, architecture)
+    network = image_network(architecture)
     images, tokens = inputs()
     states = dict[str, Tensor]()
     stack = network.encoder if architecture == "full" else network.decoder
@@ -100,11 +100,9 @@ def test_who_sees_whom(random_model: Callable[..., Any], architecture: str) -> N
 
 @every_position
 @every_architecture
-def test_decoding_with_a_cache_is_reading_it_all(
-    random_model: Callable[..., Any], architecture: str, position: str
-) -> None:
+def test_decoding_with_a_cache_is_reading_it_all(architecture: str, position: str) -> None:
     options = {"max_length": LENGTH} if architecture == "full" else {}
-    network = image_network(random_model, architecture, position, **options)
+    network = image_network(architecture, position, **options)
     images, tokens = inputs()
     tokens = tokens[:, :LENGTH]
     expected = answer(network, tokens, images)
@@ -135,6 +133,6 @@ def test_each_image_is_made_alike() -> None:
     torch.testing.assert_close(embedding(images), expected)
 
 
-def test_an_encoder_has_as_many_positions(random_model: Callable[..., Any]) -> None:
+def test_an_encoder_has_as_many_positions() -> None:
     with pytest.raises(ValueError, match=r"max_length=7: \[cls\] and the patches of an image are 5 positions; set mod"):
-        image_network(random_model, "full", "sinusoidal", max_length=7)
+        image_network("full", "sinusoidal", max_length=7)

@@ -1,11 +1,11 @@
 """Mistakes in a configuration name the option to change."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from small_models import build
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.nn import Embedding, Head, Stack
 
@@ -59,11 +59,11 @@ class TestWrongStack:
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
 class TestShape:
-    def test_heads_that_do_not_divide_the_width(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_heads_that_do_not_divide_the_width(self, architecture: str) -> None:
         with pytest.raises(ValueError, match=r"shape\.num_heads=7 does not divide shape\.d_model=16; .* 8"):
             build(architecture, num_heads=7)
 
-    def test_a_context_longer_than_the_table(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_a_context_longer_than_the_table(self, architecture: str) -> None:
         for position in ("learned", "sinusoidal", "rotary", "relative_bias", "none"):
             model, tokens = build(architecture, position=position, max_length=8), torch.zeros(1, 9, dtype=torch.long)
             inputs = (tokens, tokens) if architecture == "full" else (tokens,)

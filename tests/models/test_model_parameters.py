@@ -1,7 +1,6 @@
 """How many parameters a model has, and what tying does to them."""
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
+
+from small_models import build
 
 every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
 
@@ -24,7 +25,7 @@ class TestCount:
     def count(model: torch.nn.Module) -> int:
         return sum(parameter.numel() for parameter in model.parameters())
 
-    def test_of_the_original_base_model(self, build: Callable[..., Any]) -> None:
+    def test_of_the_original_base_model(self) -> None:
         """Vaswani et al. 2017, table 3, with 37000 tokens."""
         with torch.device("meta"):
             model = build(
@@ -47,7 +48,7 @@ class TestCount:
         position=st.sampled_from(["none", "learned", "sinusoidal", "rotary", "relative_bias"]),
         tie_word_embeddings=st.booleans(),
     )
-    def test_is_the_closed_formula(self, build: Callable[..., Any], architecture: str, **options: Any) -> None:
+    def test_is_the_closed_formula(self, architecture: str, **options: Any) -> None:
         d, vocab, max_length = 16, 13, 24
         with torch.device("meta"):
             model = build(architecture, vocab_size=vocab, d_model=d, max_length=max_length, **options)
@@ -64,7 +65,7 @@ class TestCount:
         assert self.count(model) == vocab * d + stacks + (0 if options["tie_word_embeddings"] else vocab * d)
 
     @every_architecture
-    def test_a_model_on_the_meta_device_computes_shapes(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_a_model_on_the_meta_device_computes_shapes(self, architecture: str) -> None:
         for position in ("none", "learned", "sinusoidal", "rotary", "relative_bias"):
             with torch.device("meta"):
                 model = build(architecture, position=position)
@@ -76,7 +77,7 @@ class TestCount:
 
 @every_architecture
 class TestTying:
-    def test_is_one_tensor_after_saving_and_loading(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_is_one_tensor_after_saving_and_loading(self, architecture: str) -> None:
         saved, loaded = (build(architecture, tie_word_embeddings=True) for _ in range(2))
         file = io.BytesIO()
         torch.save(saved.state_dict(), file)
@@ -90,7 +91,7 @@ class TestTying:
         tokens = torch.randint(11, (2, 5))
         assert torch.equal(loss_of(loaded, tokens), loss_of(saved, tokens))
 
-    def test_the_gradient_is_the_sum_of_both_uses(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_the_gradient_is_the_sum_of_both_uses(self, architecture: str) -> None:
         tied, untied = build(architecture, tie_word_embeddings=True), build(architecture)
         untied.load_state_dict(tied.state_dict())
         tokens = torch.randint(11, (2, 5))
@@ -99,7 +100,7 @@ class TestTying:
         expected = untied.embedding.tokens.weight.grad + untied.head.output.weight.grad
         assert_close(tied.embedding.tokens.weight.grad, expected)
 
-    def test_stays_after_a_step(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_stays_after_a_step(self, architecture: str) -> None:
         model = build(architecture, tie_word_embeddings=True)
         before = model.head.output.weight.detach().clone()
         optimizer = torch.optim.AdamW(model.parameters())
@@ -108,12 +109,12 @@ class TestTying:
         assert not torch.equal(model.head.output.weight, before)
         assert model.head.output.weight is model.embedding.tokens.weight
 
-    def test_of_other_shapes_raises(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_of_other_shapes_raises(self, architecture: str) -> None:
         with pytest.raises(
             ValueError, match=r"model\.tie_word_embeddings=true: the head has 3 outputs, the vocabulary 11"
         ):
             build(architecture, num_outputs=3, tie_word_embeddings=True)
 
-    def test_untied_are_two(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_untied_are_two(self, architecture: str) -> None:
         model = build(architecture)
         assert model.head.output.weight.data_ptr() != model.embedding.tokens.weight.data_ptr()

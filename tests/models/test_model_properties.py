@@ -1,7 +1,6 @@
 """What must hold for every model, whatever its blocks: who sees whom, padding, cached decoding."""
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from torch.testing import assert_close
 
 from cases import pairs_by_day
 from parts import POSITIONS, QK_NORMS, RESIDUALS
+from small_models import pad, random_model
 from triptych.nn.feed_forward import ACTIVATIONS
 
 VOCAB = 11
@@ -53,9 +53,7 @@ def other_token(tokens: Tensor, place: int) -> Tensor:
 class TestWhoSeesWhom:
     @few_examples
     @given(block=blocks, place=st.integers(0, 6))
-    def test_a_decoder_never_sees_the_future(
-        self, random_model: Callable[..., Any], position: str, block: dict[str, Any], place: int
-    ) -> None:
+    def test_a_decoder_never_sees_the_future(self, position: str, block: dict[str, Any], place: int) -> None:
         tokens, source = torch.randint(VOCAB, (2, 7)), torch.randint(VOCAB, (2, 4))
         decoder, full = (random_model(name, position=position, **block) for name in ("decoder_only", "full"))
         for logits in (decoder, lambda tokens: full(source, tokens)):
@@ -65,17 +63,13 @@ class TestWhoSeesWhom:
 
     @few_examples
     @given(block=blocks, place=st.integers(0, 6))
-    def test_an_encoder_sees_both_sides(
-        self, random_model: Callable[..., Any], position: str, block: dict[str, Any], place: int
-    ) -> None:
+    def test_an_encoder_sees_both_sides(self, position: str, block: dict[str, Any], place: int) -> None:
         tokens, target = torch.randint(VOCAB, (2, 7)), torch.randint(VOCAB, (2, 4))
         encoder, full = (random_model(name, position=position, **block) for name in ("encoder_only", "full"))
         for logits in (encoder, lambda source: full(source, target)):
             assert (logits(tokens) != logits(other_token(tokens, place))).any(-1).all()
 
-    def test_the_order_of_what_is_seen_matters_where_there_are_positions(
-        self, random_model: Callable[..., Any], position: str
-    ) -> None:
+    def test_the_order_of_what_is_seen_matters_where_there_are_positions(self, position: str) -> None:
         # one layer: with a second, even a causal model without positions knows the order from who saw whom
         encoder, decoder = (
             random_model(name, position=position, num_layers=1) for name in ("encoder_only", "decoder_only")
@@ -95,9 +89,7 @@ class TestWhoSeesWhom:
 class TestPadding:
     @few_examples
     @given(block=blocks)
-    def test_on_the_right_changes_nothing(
-        self, random_model: Callable[..., Any], pad: Callable[..., Any], position: str, block: dict[str, Any]
-    ) -> None:
+    def test_on_the_right_changes_nothing(self, position: str, block: dict[str, Any]) -> None:
         rows, sources = sequences(7, 3, 1), sequences(2, 6, 4)
         (tokens, mask), (source, source_mask) = pad(rows), pad(sources)
         encoder = random_model("encoder_only", position=position, **block)
@@ -114,9 +106,7 @@ class TestPadding:
 
     @few_examples
     @given(block=blocks)
-    def test_on_the_left_changes_nothing_for_a_decoder(
-        self, random_model: Callable[..., Any], pad: Callable[..., Any], position: str, block: dict[str, Any]
-    ) -> None:
+    def test_on_the_left_changes_nothing_for_a_decoder(self, position: str, block: dict[str, Any]) -> None:
         rows = sequences(7, 3, 1)
         tokens, mask = pad(rows, left=True)
         decoder = random_model("decoder_only", position=position, **block)
@@ -124,9 +114,7 @@ class TestPadding:
             assert_close(decoder(tokens, mask)[i, mask[i]], decoder(row)[0], **TOLERANCE)
 
     @pytest.mark.parametrize("pool", ["first", "last", "mean"])
-    def test_changes_no_pooled_logits(
-        self, random_model: Callable[..., Any], pad: Callable[..., Any], position: str, pool: str
-    ) -> None:
+    def test_changes_no_pooled_logits(self, position: str, pool: str) -> None:
         rows, sources = sequences(7, 3, 1), sequences(2, 6, 4)
         (tokens, mask), (source, source_mask) = pad(rows), pad(sources)
         options = {"position": position, "pool": pool, "num_outputs": 3}
@@ -145,9 +133,7 @@ class TestPadding:
 )
 @few_examples
 @given(block=blocks.map(lambda block: block | {"tie_word_embeddings": False}))
-def test_a_row_of_padding_only_stays_finite(
-    random_model: Callable[..., Any], architecture: str, position: str, pool: str, block: dict[str, Any]
-) -> None:
+def test_a_row_of_padding_only_stays_finite(architecture: str, position: str, pool: str, block: dict[str, Any]) -> None:
     model = random_model(architecture, position=position, pool=pool, **block)
     tokens, mask = torch.randint(VOCAB, (3, 5)), torch.tensor([[True] * 5, [False] * 5, [False] * 3 + [True] * 2])
     logits = model(tokens, tokens, mask, mask) if architecture == "full" else model(tokens, mask)
@@ -167,7 +153,7 @@ class TestContinuation:
     @given(block=blocks, chunks=chunks)
     @torch.no_grad()
     def test_of_a_decoder_equals_the_logits_of_the_whole(
-        self, random_model: Callable[..., Any], position: str, block: dict[str, Any], chunks: list[int]
+        self, position: str, block: dict[str, Any], chunks: list[int]
     ) -> None:
         decoder, tokens = random_model("decoder_only", position=position, **block), torch.randint(VOCAB, (3, 16))
         expected = decoder(tokens)
@@ -178,14 +164,7 @@ class TestContinuation:
     @few_examples
     @given(block=blocks, chunks=chunks)
     @torch.no_grad()
-    def test_of_prompts_padded_on_the_left(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        position: str,
-        block: dict[str, Any],
-        chunks: list[int],
-    ) -> None:
+    def test_of_prompts_padded_on_the_left(self, position: str, block: dict[str, Any], chunks: list[int]) -> None:
         decoder, prompts = random_model("decoder_only", position=position, **block), sequences(5, 2, 1)
         tokens, mask = pad(prompts, left=True)
         continuation = decoder.continuation(mask, capacity=5 + sum(chunks))
@@ -202,12 +181,7 @@ class TestContinuation:
     @given(block=blocks, chunks=chunks)
     @torch.no_grad()
     def test_of_the_full_model_equals_the_logits_of_the_whole(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        position: str,
-        block: dict[str, Any],
-        chunks: list[int],
+        self, position: str, block: dict[str, Any], chunks: list[int]
     ) -> None:
         full, tokens = random_model("full", position=position, **block), torch.randint(VOCAB, (3, 16))
         source, source_mask = pad(sequences(6, 1, 4))
@@ -219,14 +193,7 @@ class TestContinuation:
     @few_examples
     @given(first=st.lists(st.integers(0, 2), min_size=1, max_size=4), data=st.data())
     @torch.no_grad()
-    def test_select_keeps_reorders_and_copies_rows(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        position: str,
-        first: list[int],
-        data: st.DataObject,
-    ) -> None:
+    def test_select_keeps_reorders_and_copies_rows(self, position: str, first: list[int], data: st.DataObject) -> None:
         second = data.draw(st.lists(st.integers(0, len(first) - 1), min_size=1, max_size=4))
         decoder, full = (random_model(name, position=position) for name in ("decoder_only", "full"))
         prompts, sources = sequences(4, 2, 1), sequences(2, 5, 3)
@@ -250,7 +217,7 @@ class TestContinuation:
                 assert_close(decoder_logits[i], decoder(of_prompt)[0, -1], **TOLERANCE)
                 assert_close(full_logits[i], full(sources[origin], of_start)[0, -1], **TOLERANCE)
 
-    def test_more_than_its_capacity_raises(self, random_model: Callable[..., Any], position: str) -> None:
+    def test_more_than_its_capacity_raises(self, position: str) -> None:
         continuation = random_model("decoder_only", position=position).continuation(None, capacity=4)
         continuation(torch.zeros(1, 4, dtype=torch.long))
         with pytest.raises(ValueError, match="holds 4 positions, 5 were asked for"):

@@ -1,6 +1,5 @@
 """Documents packed into one row: what comes out is what each gives by itself, and what a padded batch gives."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 from parts import POSITIONS, QK_NORMS, RESIDUALS
+from small_models import build, pad, random_model
 
 VOCAB = 11
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
@@ -50,17 +50,17 @@ def packed(model: Any, texts: Texts) -> Tensor:
     return logits.flatten(0, -2)
 
 
-def padded(model: Any, texts: Texts, pad: Callable[..., Any]) -> Tensor:
+def padded(model: Any, texts: Texts) -> Tensor:
     """The same of a padded batch."""
     (tokens, mask), (source, source_mask) = (pad([text[None] for text in side]) for side in texts)
     logits: Tensor = model(source, tokens, source_mask, mask) if model.architecture == "full" else model(tokens, mask)
     return logits[mask] if model.head.pooling == "none" else logits
 
 
-def check(model: Any, texts: Texts, pad: Callable[..., Any], tolerance: float) -> None:
+def check(model: Any, texts: Texts, tolerance: float) -> None:
     """Losses and gradients."""
     results = []
-    for logits in (packed(model, texts), padded(model, texts, pad)):
+    for logits in (packed(model, texts), padded(model, texts)):
         model.zero_grad()
         loss = cross_entropy(logits, torch.arange(len(logits)) % VOCAB, reduction="sum", label_smoothing=0.1)
         loss.backward()
@@ -77,29 +77,17 @@ class TestPacked:
     @settings(max_examples=3)
     @given(options=options, sizes=lengths)
     def test_losses_and_gradients_are_those_of_a_padded_batch(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        architecture: str,
-        position: str,
-        options: dict[str, Any],
-        sizes: list[tuple[int, int]],
+        self, architecture: str, position: str, options: dict[str, Any], sizes: list[tuple[int, int]]
     ) -> None:
         model, texts = random_model(architecture, position=position, **options), texts_of(sizes)
-        check(model, texts, pad, 1e-12)
-        check(model.float(), texts, pad, 1e-5)
+        check(model, texts, 1e-12)
+        check(model.float(), texts, 1e-5)
 
     @settings(max_examples=3)
     @given(options=options, sizes=lengths, chosen=st.integers(0, 4))
     @example(options={"pool": "none"}, sizes=[(3, 2), (3, 2)], chosen=1)
     def test_a_document_is_read_as_if_it_stood_alone(
-        self,
-        random_model: Callable[..., Any],
-        architecture: str,
-        position: str,
-        options: dict[str, Any],
-        sizes: list[tuple[int, int]],
-        chosen: int,
+        self, architecture: str, position: str, options: dict[str, Any], sizes: list[tuple[int, int]], chosen: int
     ) -> None:
         """The others change nothing of it, to the last bit."""
         model, (documents, sources) = random_model(architecture, position=position, **options), texts_of(sizes)
@@ -119,16 +107,16 @@ class TestPacked:
 
 
 @every_model
-def test_under_autocast(build: Callable[..., Any], pad: Callable[..., Any], architecture: str) -> None:
+def test_under_autocast(architecture: str) -> None:
     model, texts = build(architecture, position="rotary").train(), texts_of([(5, 3), (2, 6), (7, 7)])
     with torch.autocast("cpu", torch.bfloat16):
-        found, expected = packed(model, texts), padded(model, texts, pad)
+        found, expected = packed(model, texts), padded(model, texts)
     assert found.dtype == torch.bfloat16
     assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
 @every_model
-def test_positions_are_counted_in_each_document(build: Callable[..., Any], architecture: str) -> None:
+def test_positions_are_counted_in_each_document(architecture: str) -> None:
     """More of them in the row than the table has; not in one document."""
     model = build(architecture, position="learned", max_length=4)
     packed(model, texts_of([(4, 4), (4, 3)]))

@@ -1,6 +1,5 @@
 """A decoder whose prefix sees itself from both sides: who sees whom, against a dense mask, packed, cached."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from small_models import build, pad, random_model
 from triptych.models.flops import TrainingCost
 from triptych.models.generation import BeamSearch, beam_search
 from triptych.nn.masks import AttentionMask
@@ -60,7 +60,7 @@ def test_the_mask_is_its_definition(num_keys: int, num_queries: int, window: int
 @settings(max_examples=4)
 @given(block=blocks, prefix=st.integers(2, LENGTH - 2), data=st.data())
 def test_a_later_token_of_the_prefix_is_seen_and_one_of_the_continuation_only_later(
-    random_model: Callable[..., Any], position: str, block: dict[str, Any], prefix: int, data: st.DataObject
+    position: str, block: dict[str, Any], prefix: int, data: st.DataObject
 ) -> None:
     model = random_model("prefix_lm", position=position, **block)
     tokens, sizes = torch.randint(VOCAB, (2, LENGTH)), torch.tensor([prefix, prefix])
@@ -74,7 +74,7 @@ def test_a_later_token_of_the_prefix_is_seen_and_one_of_the_continuation_only_la
 
 
 @every_position
-def test_its_limits_are_the_other_architectures(random_model: Callable[..., Any], position: str) -> None:
+def test_its_limits_are_the_other_architectures(position: str) -> None:
     """A prefix of one token is causality, a prefix of all tokens none: with the weights of a decoder and an encoder."""
     model, encoder = (random_model(name, position=position) for name in ("prefix_lm", "encoder_only"))
     encoder.load_state_dict({k.replace("decoder.", "encoder."): v for k, v in model.state_dict().items()})
@@ -91,7 +91,7 @@ def test_its_limits_are_the_other_architectures(random_model: Callable[..., Any]
 @settings(max_examples=3)
 @given(block=blocks, sizes=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=1, max_size=4))
 def test_packed_padded_and_alone_say_the_same(
-    random_model: Callable[..., Any], position: str, block: dict[str, Any], sizes: list[tuple[int, int]], pad: Any
+    position: str, block: dict[str, Any], sizes: list[tuple[int, int]]
 ) -> None:
     model = random_model("prefix_lm", position=position, **block)
     texts = [torch.randint(VOCAB, (1, length)) for length, _ in sizes]
@@ -108,7 +108,7 @@ def test_packed_padded_and_alone_say_the_same(
 @settings(max_examples=3)
 @given(block=blocks, sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3), new=st.integers(1, 4))
 def test_cached_decoding_sees_the_prompt_from_both_sides(
-    random_model: Callable[..., Any], position: str, block: dict[str, Any], sizes: list[int], new: int, pad: Any
+    position: str, block: dict[str, Any], sizes: list[int], new: int
 ) -> None:
     model = random_model("prefix_lm", position=position, **block)
     prompts, written = [torch.randint(VOCAB, (1, n)) for n in sizes], torch.randint(VOCAB, (len(sizes), new))
@@ -121,7 +121,7 @@ def test_cached_decoding_sees_the_prompt_from_both_sides(
         assert_close(torch.stack([of_step[row] for of_step in logits]), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_beam_search_finds_the_likeliest(random_model: Callable[..., Any]) -> None:
+def test_beam_search_finds_the_likeliest() -> None:
     """With beams enough for all texts of two tokens, the best is that of trying each out."""
     model = random_model("prefix_lm", vocab_size=5).requires_grad_(False)
     prompt, size = torch.randint(5, (1, 4)), torch.tensor([4])
@@ -138,7 +138,7 @@ def test_beam_search_finds_the_likeliest(random_model: Callable[..., Any]) -> No
     assert found[0].score == pytest.approx(float(best[0]))
 
 
-def test_a_causal_stack_is_refused(build: Callable[..., Any]) -> None:
+def test_a_causal_stack_is_refused() -> None:
     causal, other = build("decoder_only"), build("prefix_lm")
     for network, decoder, message in (
         (
@@ -152,7 +152,7 @@ def test_a_causal_stack_is_refused(build: Callable[..., Any]) -> None:
             network(embedding=other.embedding, decoder=decoder, head=other.head)
 
 
-def test_operations_of_windows_are_those_of_all_pairs(build: Callable[..., Any]) -> None:
+def test_operations_of_windows_are_those_of_all_pairs() -> None:
     """A prefix takes a mask of all pairs, so blocks of windows save nothing."""
     model = build("prefix_lm", sliding_windows=[8], max_length=400, position="rotary").to("meta")
     tokens = torch.zeros(1, 300, dtype=torch.long, device="meta")

@@ -1,6 +1,5 @@
 """Networks that read frames of sounds: beside others, with each kind of position; decoding with a cache."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from cases import pairs_by_day
 from parts import POSITIONS
+from small_models import random_model
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixLM
 from triptych.nn import FrameEmbedding, Network
 
@@ -27,7 +27,7 @@ def frames(*lengths: int) -> tuple[Tensor, Tensor]:
     return content, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def audio_network(random_model: Callable[..., Any], architecture: str, position: str = "rotary", **options: Any) -> Any:
+def audio_network(architecture: str, position: str = "rotary", **options: Any) -> Any:
     """A network that reads texts, made to read frames too; of an encoder, frames alone."""
     model = random_model(architecture, position=position, d_model=WIDTH, vocab_size=VOCAB, **options)
     torch.manual_seed(1)
@@ -55,10 +55,8 @@ def answer(network: Any, tokens: Tensor, source: Tensor, mask: Tensor | None) ->
 
 @every_position
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_text_of_a_sound_is_what_it_is_by_itself(
-    random_model: Callable[..., Any], architecture: str, position: str
-) -> None:
-    network = audio_network(random_model, architecture, position)
+def test_the_text_of_a_sound_is_what_it_is_by_itself(architecture: str, position: str) -> None:
+    network = audio_network(architecture, position)
     (content, mask), tokens = frames(*LENGTHS), torch.randint(VOCAB, (3, 5))
     together = answer(network, tokens, content, mask)
     assert together.shape == (3, 5, VOCAB)
@@ -75,9 +73,9 @@ def test_the_text_of_a_sound_is_what_it_is_by_itself(
     ("position", "pool", "architecture"),
     pairs_by_day([*POSITIONS], ["first", "mean", "last", "none"], ["encoder_only", "decoder_only"]),
 )
-def test_a_sound_by_itself(random_model: Callable[..., Any], architecture: str, position: str, pool: str) -> None:
+def test_a_sound_by_itself(architecture: str, position: str, pool: str) -> None:
     """Without a text: classes, or an answer at each position."""
-    network = audio_network(random_model, architecture, position)
+    network = audio_network(architecture, position)
     if architecture == "decoder_only":
         network = DecoderOnly(embedding=network.source_embedding, decoder=network.decoder, head=network.head)
     network.head.pooling = pool
@@ -90,10 +88,8 @@ def test_a_sound_by_itself(random_model: Callable[..., Any], architecture: str, 
 
 @every_position
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_decoding_with_a_cache_is_reading_it_all(
-    random_model: Callable[..., Any], architecture: str, position: str
-) -> None:
-    network = audio_network(random_model, architecture, position).eval()
+def test_decoding_with_a_cache_is_reading_it_all(architecture: str, position: str) -> None:
+    network = audio_network(architecture, position).eval()
     (content, mask), tokens = frames(*LENGTHS), torch.randint(VOCAB, (3, 6))
     expected = answer(network, tokens, content, mask)
     if architecture == "full":
@@ -110,8 +106,8 @@ def test_decoding_with_a_cache_is_reading_it_all(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_sounds_join_others_that_are_decoded(random_model: Callable[..., Any], architecture: str) -> None:
-    network = audio_network(random_model, architecture).eval()
+def test_sounds_join_others_that_are_decoded(architecture: str) -> None:
+    network = audio_network(architecture).eval()
     (content, mask), tokens = frames(*LENGTHS), torch.randint(VOCAB, (3, 6))
     expected = answer(network, tokens, content, mask)
 
@@ -131,7 +127,7 @@ def test_sounds_join_others_that_are_decoded(random_model: Callable[..., Any], a
         assert_close(first(both), torch.cat((expected[:2, 2], expected[2:, 1])))
 
 
-def test_mistakes(random_model: Callable[..., Any]) -> None:
+def test_mistakes() -> None:
     decoder = random_model("decoder_only", d_model=WIDTH)
     narrow = FrameEmbedding(rate=8000, num_mels=MELS, d_model=8).double()
     with pytest.raises(ValueError, match=r"model.source_embedding.d_model=8 and d_model=16: both must be equal"):

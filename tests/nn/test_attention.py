@@ -16,6 +16,7 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
+from small_models import randomize
 from triptych.nn import AttentionMask, MultiHeadAttention, PackedLayout, Rotary, attend, attention
 from triptych.nn.attention import attend_eager, reads_packed_rows
 from triptych.nn.kv_cache import LayerCache
@@ -145,9 +146,7 @@ class TestMultiHeadAttention:
 
     @pytest.mark.parametrize(("cross", "causal"), [(False, False), (False, True), (True, False)])
     @pytest.mark.parametrize("padded", [False, True])
-    def test_equals_pytorch(
-        self, randomize: Callable[..., Any], copy_attention: Callable[..., Any], cross: bool, causal: bool, padded: bool
-    ) -> None:
+    def test_equals_pytorch(self, copy_attention: Callable[..., Any], cross: bool, causal: bool, padded: bool) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3)))
         x = torch.randn(2, 5, 12)
         memory = torch.randn(2, 7, 12) if cross else None
@@ -170,7 +169,7 @@ class TestMultiHeadAttention:
         )
         assert_close(attention(x, memory, attention_mask=attention_mask), expected, atol=1e-5, rtol=1e-5)
 
-    def test_grouped_queries_are_repeated_key_heads(self, randomize: Callable[..., Any]) -> None:
+    def test_grouped_queries_are_repeated_key_heads(self) -> None:
         grouped = randomize(MultiHeadAttention(make_sizes(d_model=16, num_heads=4, head_dim=3), num_kv_heads=2))
         full = MultiHeadAttention(make_sizes(d_model=16, num_heads=4, head_dim=3))
         state = grouped.state_dict()
@@ -211,7 +210,7 @@ class TestMultiHeadAttention:
         with pytest.raises(ValueError, match=rf"block\.attention\.{option}=0\.0: expected more than 0"):
             MultiHeadAttention(make_sizes(), **{option: 0.0})
 
-    def test_rotary_positions_turn_queries_and_keys_alike(self, randomize: Callable[..., Any]) -> None:
+    def test_rotary_positions_turn_queries_and_keys_alike(self) -> None:
         sizes = make_sizes(d_model=12, num_heads=3)
         attention, rotary = randomize(MultiHeadAttention(sizes)), Rotary(sizes)
         x, positions = torch.randn(2, 6, 12), torch.tensor([0, 1, 2, 5, 6, 9])
@@ -233,7 +232,7 @@ class TestMultiHeadAttention:
         assert not torch.allclose(attention(x, attention_mask=AttentionMask()), found)
 
     @pytest.mark.parametrize("rotary", [False, True])
-    def test_a_cache_changes_nothing(self, randomize: Callable[..., Any], rotary: bool) -> None:
+    def test_a_cache_changes_nothing(self, rotary: bool) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3), num_kv_heads=1))
         x = torch.randn(2, 6, 12)
         angles = Rotary(make_sizes(head_dim=4)).angles(torch.arange(6)) if rotary else None
@@ -248,7 +247,7 @@ class TestMultiHeadAttention:
             found.append(attention(x[:, start:end], attention_mask=attention_mask, angles=now, cache=cache))
         assert_close(torch.cat(found, dim=1), expected)
 
-    def test_a_memory_is_projected_once(self, randomize: Callable[..., Any]) -> None:
+    def test_a_memory_is_projected_once(self) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3)))
         x, memory, cache = torch.randn(2, 1, 12), torch.randn(2, 4, 12), LayerCache(capacity=4)
         expected = attention(x, memory, attention_mask=AttentionMask())

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import NORMS, RESIDUALS, make_sizes
+from small_models import randomize
 from triptych.nn import FeedForward, GatedFeedForward
 
 ACTIVATIONS: dict[str, Callable[[float], float]] = {
@@ -31,7 +31,7 @@ class TestFeedForward:
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     @pytest.mark.parametrize("gated", [False, True])
     @pytest.mark.parametrize("bias", [False, True])
-    def test_is_the_formula(self, randomize: Callable[..., Any], activation: str, gated: bool, bias: bool) -> None:
+    def test_is_the_formula(self, activation: str, gated: bool, bias: bool) -> None:
         layer = randomize(
             (GatedFeedForward if gated else FeedForward)(
                 make_sizes(d_model=6, d_ff=10, bias=bias), activation=activation
@@ -57,13 +57,13 @@ class TestFeedForward:
 
 
 class TestNorm:
-    def test_layer_norm_is_the_formula(self, randomize: Callable[..., Any]) -> None:
+    def test_layer_norm_is_the_formula(self) -> None:
         norm, x, eps = randomize(NORMS["layer_norm"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
         centred = x.double() - x.double().mean(-1, keepdim=True)
         expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight + norm.bias
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
 
-    def test_rms_norm_is_the_formula(self, randomize: Callable[..., Any]) -> None:
+    def test_rms_norm_is_the_formula(self) -> None:
         norm, x, eps = randomize(NORMS["rms_norm"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
         expected = norm.weight * x.double() / (x.double().square().mean(-1, keepdim=True) + eps).sqrt()
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
@@ -72,7 +72,7 @@ class TestNorm:
 
 class TestResidual:
     @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
-    def test_pre_and_post(self, randomize: Callable[..., Any], norm: str) -> None:
+    def test_pre_and_post(self, norm: str) -> None:
         x = torch.randn(2, 3, 8)
         pre, post = (
             randomize(RESIDUALS[name](make_sizes(d_model=8), NORMS[norm])) for name in ("pre_norm", "post_norm")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from parts import make_stack
+from small_models import randomize
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Embedding, Head, PatchEmbedding
 
@@ -154,7 +155,7 @@ def network_of_patches(architecture: str, *, max_length: int = 7, **options: Any
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
 class TestNetworksOfPatches:
-    def test_every_patch_and_its_place_matter(self, architecture: str, randomize: Any) -> None:
+    def test_every_patch_and_its_place_matter(self, architecture: str) -> None:
         network, image = randomize(network_of_patches(architecture)), torch.randn(1, 3, 4, 6)
         logits = network(image)
         assert logits.shape == (1, 3)
@@ -165,7 +166,7 @@ class TestNetworksOfPatches:
                 assert not torch.allclose(network(other), logits, atol=1e-4)
         assert not torch.allclose(network(image.flip(-1)), logits, atol=1e-4)
 
-    def test_a_batch_is_its_images(self, architecture: str, randomize: Any) -> None:
+    def test_a_batch_is_its_images(self, architecture: str) -> None:
         network, images = randomize(network_of_patches(architecture)), torch.randn(3, 3, 4, 6)
         assert_close(network(images), torch.cat([network(image[None]) for image in images]))
 

@@ -1,8 +1,6 @@
 """Pools against plain loops."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from parts import NORMS
+from small_models import randomize
 from triptych.nn import Head, LayerNorm
 
 masks = st.integers(1, 6).flatmap(
@@ -28,7 +27,7 @@ def pooled(states: Tensor, mask: list[bool], pool: str) -> Tensor:
 
 @pytest.mark.parametrize("pool", ["first", "last", "mean"])
 @given(mask=masks)
-def test_pools_are_plain_loops(randomize: Callable[..., Any], pool: str, mask: list[list[bool]]) -> None:
+def test_pools_are_plain_loops(pool: str, mask: list[list[bool]]) -> None:
     head = randomize(Head(d_model=5, num_outputs=3, pooling=pool, bias="trained"))
     states = torch.randn(len(mask), len(mask[0]), 5)
     logits = head(states, torch.tensor(mask))
@@ -39,13 +38,13 @@ def test_pools_are_plain_loops(randomize: Callable[..., Any], pool: str, mask: l
 
 
 @pytest.mark.parametrize("pool", ["none", "first", "last", "mean"])
-def test_without_a_mask_every_position_is_real(randomize: Callable[..., Any], pool: str) -> None:
+def test_without_a_mask_every_position_is_real(pool: str) -> None:
     head = randomize(Head(d_model=5, num_outputs=3, pooling=pool))
     states = torch.randn(2, 4, 5)
     assert_close(head(states), head(states, torch.ones(2, 4, dtype=torch.bool)))
 
 
-def test_without_a_pool_each_position_has_its_logits(randomize: Callable[..., Any]) -> None:
+def test_without_a_pool_each_position_has_its_logits() -> None:
     head = randomize(Head(d_model=5, num_outputs=3, bias="trained"))
     states = torch.randn(2, 4, 5)
     assert_close(head(states), states @ head.output.weight.T + head.output.bias)
@@ -61,7 +60,7 @@ def test_dropout_acts_in_training_only() -> None:
 @pytest.mark.parametrize("transform", ["tanh", "gelu", "silu"])
 @pytest.mark.parametrize("norm", ["none", "layer_norm", "rms_norm"])
 @pytest.mark.parametrize("scale_states", [False, True])
-def test_transform_is_the_formula(randomize: Callable[..., Any], transform: str, norm: str, scale_states: bool) -> None:
+def test_transform_is_the_formula(transform: str, norm: str, scale_states: bool) -> None:
     part = partial(NORMS[norm], eps=0.1) if norm in NORMS else None
     options = {"transform": transform, "norm": part, "scale_states": scale_states, "bias": "trained"}
     head = randomize(Head(d_model=16, num_outputs=3, **options)).double()
@@ -97,7 +96,7 @@ def test_a_cap_is_positive(softcap: float) -> None:
         Head(d_model=8, num_outputs=3, softcap=softcap)
 
 
-def test_capped_logits_are_the_formula(randomize: Callable[..., Any]) -> None:
+def test_capped_logits_are_the_formula() -> None:
     head, states = randomize(Head(d_model=8, num_outputs=3, softcap=0.7)).double(), 5 * torch.randn(2, 4, 8).double()
     assert_close(head(states), 0.7 * torch.tanh(states @ head.output.weight.T / 0.7))
     assert float(head(states).detach().abs().max()) > 0.69

@@ -1,8 +1,6 @@
 """Sizes at the start of training, as initialization.py documents them."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_stack
+from small_models import build
 from triptych.nn import Embedding, Sizes, Stack
 from triptych.nn.network import weights_sha256
 
@@ -97,9 +96,7 @@ def test_the_sum_of_all_branches_has_the_size_of_one(num_layers: int, options: d
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
 @pytest.mark.parametrize("residual", ["pre_norm", "post_norm"])
 @pytest.mark.parametrize("tie_word_embeddings", [False, True])
-def test_first_logits_are_of_order_one(
-    build: Callable[..., Any], architecture: str, residual: str, tie_word_embeddings: bool
-) -> None:
+def test_first_logits_are_of_order_one(architecture: str, residual: str, tie_word_embeddings: bool) -> None:
     model = build(
         architecture, vocab_size=300, d_model=64, d_ff=128, residual=residual,
         tie_word_embeddings=tie_word_embeddings, position="none",

@@ -1,7 +1,6 @@
 """Attention within a window, block by block, against all pairs of the formula in float64."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from parts import make_stack
+from small_models import pad, random_model, randomize
 from triptych.nn import AttentionMask, PackedLayout, attend, masks
 from triptych.nn.masks import SlidingWindowBlocks
 
@@ -177,14 +177,7 @@ class TestNetworks:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
     @pytest.mark.parametrize("position", ["learned", "rotary", "relative_bias"])
     @pytest.mark.parametrize("checkpoints", [False, True])
-    def test_blocks_change_nothing(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        architecture: str,
-        position: str,
-        checkpoints: bool,
-    ) -> None:
+    def test_blocks_change_nothing(self, architecture: str, position: str, checkpoints: bool) -> None:
         """Logits and gradients, with padding on the left and on the right."""
         model = random_model(
             architecture, position=position, sliding_windows=[3, None], num_kv_heads=2,
@@ -204,7 +197,7 @@ class TestNetworks:
             assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
     @pytest.mark.parametrize("causal", [False, True])
-    def test_documents_of_a_packed_row(self, randomize: Callable[..., Any], causal: bool) -> None:
+    def test_documents_of_a_packed_row(self, causal: bool) -> None:
         """Each is what it is alone."""
         stack = randomize(
             make_stack(num_layers=2, d_model=8, num_heads=2, d_ff=16, causal=causal, sliding_windows=[5, 40])

@@ -1,8 +1,6 @@
 """Positions against their published formulas."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbeddin
 from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
 from parts import make_sizes
+from small_models import randomize
 from triptych.nn import Alibi, RelativeBias, RopeScaling, Rotary, sinusoids
 from triptych.nn.positions import rotate
 
@@ -185,7 +184,7 @@ class TestRelative:
         bias = RelativeBias(make_sizes(num_heads=1, causal=causal))
         assert torch.equal(bias.buckets(queries, keys), bias.buckets(keys, keys)[past:])
 
-    def test_each_head_looks_up_its_column(self, randomize: Callable[..., Any]) -> None:
+    def test_each_head_looks_up_its_column(self) -> None:
         bias = randomize(RelativeBias(make_sizes(num_heads=3, head_dim=4)))
         found, buckets = bias.bias(4, 6), bias.buckets(4, 6)
         assert found.shape == (1, 3, 4, 6)

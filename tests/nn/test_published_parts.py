@@ -15,6 +15,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 import oracle  # noqa: F401 - no progress bars
 from parts import choose_parts, make_sizes, make_stack
+from small_models import randomize
 from triptych.nn import AttentionMask, Block, MultiHeadAttention, RMSNorm, Rotary
 from triptych.report.attention_maps import record_attention
 
@@ -63,9 +64,7 @@ def their_config(kind: type, **options: Any) -> Any:
     [("head", Qwen3Config, Qwen3Attention), ("all", Olmo2Config, Olmo2Attention)],
     ids=["qwen3", "olmo2"],
 )
-def test_norms_of_queries_and_keys(
-    over: Any, config: type, attention: Callable[..., nn.Module], randomize: Callable[..., Any]
-) -> None:
+def test_norms_of_queries_and_keys(over: Any, config: type, attention: Callable[..., nn.Module]) -> None:
     sizes, theirs = make_sizes(**SIZES), attention(their_config(config), layer_idx=0).eval()
     ours = MultiHeadAttention(sizes, num_kv_heads=2, qk_norm=lambda width: RMSNorm(width, eps=0.1), qk_norm_over=over)
     copy(randomize(ours), theirs)
@@ -76,7 +75,7 @@ def test_norms_of_queries_and_keys(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_capped_scores(causal: bool, randomize: Callable[..., Any]) -> None:
+def test_capped_scores(causal: bool) -> None:
     """Also the weights that a map of them shows."""
     sizes, rotary = make_sizes(**SIZES), Rotary(make_sizes(**SIZES))
     config = their_config(
@@ -94,7 +93,7 @@ def test_capped_scores(causal: bool, randomize: Callable[..., Any]) -> None:
     assert_close(found_weights[ours], weights, atol=1e-5, rtol=1e-5)
 
 
-def test_a_parallel_block(randomize: Callable[..., Any]) -> None:
+def test_a_parallel_block() -> None:
     """Cohere's, whose norms have no bias; rotations by 0 change nothing."""
     theirs = CohereDecoderLayer(their_config(CohereConfig, layer_norm_eps=0.1), layer_idx=0).eval()
     ours = randomize(block_of(residual="parallel", activation="silu"))
@@ -110,7 +109,7 @@ def test_a_parallel_block(randomize: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("residual", ["parallel_norms", "res_post_norm"])
-def test_residuals_are_their_formulas(residual: str, cross: bool, randomize: Callable[..., Any]) -> None:
+def test_residuals_are_their_formulas(residual: str, cross: bool) -> None:
     """GPT-NeoX's and OLMo 2's, in float64."""
     parts = choose_parts(residual=residual, norm="rms_norm", norm_eps=0.1)
     del parts["position"]
@@ -133,7 +132,7 @@ def test_residuals_are_their_formulas(residual: str, cross: bool, randomize: Cal
     assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_the_first_norm_can_be_left_out(randomize: Callable[..., Any]) -> None:
+def test_the_first_norm_can_be_left_out() -> None:
     """The first block then reads x itself; the others, and its feed-forward layer, do not."""
     options = {"num_layers": 2, "causal": False, "d_model": 24, "num_heads": 4, "d_ff": 40, "position": "none"}
     stack = randomize(make_stack(first_norm=False, **options)).double()
@@ -147,7 +146,7 @@ def test_the_first_norm_can_be_left_out(randomize: Callable[..., Any]) -> None:
         make_stack(first_norm=False, residual="post_norm", **options)
 
 
-def test_a_sandwich(randomize: Callable[..., Any]) -> None:
+def test_a_sandwich() -> None:
     """Gemma 2's layer, whose norms multiply by 1 + w."""
     config = their_config(
         Gemma2Config, attn_logit_softcapping=0.7, query_pre_attn_scalar=9, layer_types=["full_attention"]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
+from small_models import randomize
 from triptych.nn import AttentionMask, KeyValueCache, PackedLayout, Rotary, Stack, sinusoids
 from triptych.report.attention_maps import record_attention
 
@@ -57,7 +58,7 @@ def padding(batch: int, length: int) -> Tensor:
 @pytest.mark.parametrize("residual", ["pre_norm", "post_norm"])
 @pytest.mark.parametrize("padded", [False, True])
 class TestAgainstPyTorch:
-    def stack(self, randomize: Callable[..., Any], *, causal: bool, cross_attention: bool, **options: Any) -> Stack:
+    def stack(self, *, causal: bool, cross_attention: bool, **options: Any) -> Stack:
         stack = make_stack(
             num_layers=NUM_LAYERS, d_model=D_MODEL, num_heads=NUM_HEADS, d_ff=D_FF, causal=causal,
             cross_attention=cross_attention, position="none", **options,
@@ -66,16 +67,10 @@ class TestAgainstPyTorch:
 
     @pytest.mark.parametrize("causal", [False, True])
     def test_without_a_memory(
-        self,
-        randomize: Callable[..., Any],
-        copy_attention: Callable[..., Any],
-        causal: bool,
-        padded: bool,
-        residual: str,
-        activation: str,
+        self, copy_attention: Callable[..., Any], causal: bool, padded: bool, residual: str, activation: str
     ) -> None:
         options = {"residual": residual, "activation": activation}
-        stack = self.stack(randomize, causal=causal, cross_attention=False, **options)
+        stack = self.stack(causal=causal, cross_attention=False, **options)
         x = torch.randn(3, 7, D_MODEL, dtype=torch.float64)
         real = padding(3, 7) if padded else torch.ones(3, 7, dtype=torch.bool)
         future = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
@@ -85,15 +80,10 @@ class TestAgainstPyTorch:
         assert_close(stack(x, mask=real if padded else None)[real], expected[real])
 
     def test_with_a_memory(
-        self,
-        randomize: Callable[..., Any],
-        copy_attention: Callable[..., Any],
-        padded: bool,
-        residual: str,
-        activation: str,
+        self, copy_attention: Callable[..., Any], padded: bool, residual: str, activation: str
     ) -> None:
         options = {"residual": residual, "activation": activation}
-        stack = self.stack(randomize, causal=True, cross_attention=True, **options)
+        stack = self.stack(causal=True, cross_attention=True, **options)
         x = torch.randn(3, 7, D_MODEL, dtype=torch.float64)
         memory = torch.randn(3, 5, D_MODEL, dtype=torch.float64)
         real = padding(3, 7) if padded else torch.ones(3, 7, dtype=torch.bool)
@@ -142,7 +132,7 @@ def test_one_relative_table_serves_all_layers() -> None:
     assert [table.shape for table in tables] == [(32, 4)]
 
 
-def test_the_cache_holds_every_layer_and_the_memory_once(randomize: Callable[..., Any]) -> None:
+def test_the_cache_holds_every_layer_and_the_memory_once() -> None:
     stack = randomize(make_stack(num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True))
     x, memory = torch.randn(2, 6, 16), torch.randn(2, 5, 16)
     cache = KeyValueCache(num_layers=2, capacity=6, memory_length=5)
@@ -160,9 +150,7 @@ class TestPositions:
     @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
     @pytest.mark.parametrize("first", [0, 2])
     @pytest.mark.parametrize("embed_norm", [False, True])
-    def test_the_first_block_reads_the_sum(
-        self, randomize: Callable[..., Any], position: str, first: int, embed_norm: bool
-    ) -> None:
+    def test_the_first_block_reads_the_sum(self, position: str, first: int, embed_norm: bool) -> None:
         options = {"position": position, "first": first, "max_length": 6, "embed_norm": embed_norm}
         stack = randomize(make_stack(**self.OPTIONS, **options))
         read: list[Tensor] = []
@@ -200,7 +188,7 @@ class TestPositions:
         assert stack(torch.randn(1, 9, 16)).shape == (1, 9, 16)
 
 
-def test_windows_take_turns(randomize: Callable[..., Any]) -> None:
+def test_windows_take_turns() -> None:
     """A change of the first position reaches as far as the windows of the blocks together."""
     options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "position": "none", "residual": "post_norm"}
     x = torch.randn(1, 12, 16, dtype=torch.float64)
@@ -247,7 +235,7 @@ def test_activation_checkpointing_changes_memory_alone(documents: tuple[int, ...
     assert kept[1] < kept[0] / 2
 
 
-def test_all_sub_layers_of_a_parallel_block_read_the_same(randomize: Callable[..., Any]) -> None:
+def test_all_sub_layers_of_a_parallel_block_read_the_same() -> None:
     """Cross-attention, too: x + a(norm(x)) + c(norm(x)) + f(norm(x))."""
     sizes = {"d_model": 16, "num_heads": 4, "d_ff": 24}
     stack = randomize(
@@ -278,7 +266,7 @@ def test_each_layer_turns_by_the_theta_of_its_window() -> None:
         assert torch.equal(found, expected)
 
 
-def test_cross_attention_turns_queries_and_keys_by_their_places(randomize: Callable[..., Any]) -> None:
+def test_cross_attention_turns_queries_and_keys_by_their_places() -> None:
     """Scores by complex numbers: query i and key j turn against each other by (i - j) theta^(-2 f / head_dim)."""
     rotary = partial(Rotary, theta=50.0, rotate_cross_attention=True)
     options = {"d_model": 8, "num_heads": 1, "d_ff": 12, "causal": True, "cross_attention": True}

@@ -16,6 +16,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 from torch.utils.flop_counter import FlopCounterMode
 
+import small_models
 import tiny
 from cases import by_day
 from command_line import with_parts
@@ -91,7 +92,6 @@ class TestSize:
     )
     def test_within_two_percent_or_refused(
         self,
-        build: Callable[..., Any],
         own: str,
         other: str,
         start: NetworkSize,
@@ -116,7 +116,7 @@ class TestSize:
                     assert all(abs(count / goal - 1) > TOLERANCE for count in counts)
             return
         with torch.device("meta"):
-            network = build(
+            network = small_models.build(
                 own,
                 d_model=size.d_model,
                 num_layers=size.num_layers,

@@ -1,7 +1,7 @@
 """What a training takes, against what torch really keeps."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from formula_on_cpu import OnCpu
 from parts import make_stack
+from small_models import build
 from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.models.flops import count_parameters, parameters_by_part
@@ -109,7 +110,7 @@ def memory_of(
 class TestActivations:
     @settings(max_examples=40)
     @given(data=st.data())
-    def test_as_autograd_keeps_them(self, build: Callable[..., Any], data: st.DataObject) -> None:
+    def test_as_autograd_keeps_them(self, data: st.DataObject) -> None:
         """The formula is within 2 % of what is kept, for every option of the blocks."""
 
         def draw(*values: Any) -> Any:
@@ -153,7 +154,7 @@ class TestActivations:
 
     @settings(max_examples=15)
     @given(data=st.data())
-    def test_within_windows(self, build: Callable[..., Any], data: st.DataObject) -> None:
+    def test_within_windows(self, data: st.DataObject) -> None:
         """Of texts of whole blocks and of others, and of one that is too short for blocks."""
 
         def draw(*values: Any) -> Any:
@@ -175,7 +176,7 @@ class TestActivations:
             inputs = [sources, tokens, source_mask, None]
         assert counted.activations + counted.copies == pytest.approx(kept_of(model, inputs, precision), rel=0.02)
 
-    def test_with_activation_checkpointing(self, build: Callable[..., Any]) -> None:
+    def test_with_activation_checkpointing(self) -> None:
         """What a forward leaves behind is less by all that the blocks keep, but for what goes into each."""
 
         def of(num_layers: int, *, checkpoints: bool) -> tuple[int, int]:
@@ -190,9 +191,7 @@ class TestActivations:
         assert plain - less > 3 * block
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true", "bf16-true"])
-    def test_of_an_output_layer_in_chunks(
-        self, build: Callable[..., Any], precision: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_an_output_layer_in_chunks(self, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A chunk of it is there together with all else."""
         options = {"d_model": 64, "num_outputs": 3000, "max_length": 64, "num_layers": 4, "d_ff": 512}
         model = build("decoder_only", **options).to(PRECISIONS[precision].dtype)
@@ -221,7 +220,7 @@ class TestActivations:
         assert counted.activations == pytest.approx(kept, rel=0.02)
 
     @pytest.mark.parametrize(("heads", "width", "length"), [(8, 64, 32), (16, 512, 100)])
-    def test_as_published(self, build: Callable[..., Any], heads: int, width: int, length: int) -> None:
+    def test_as_published(self, heads: int, width: int, length: int) -> None:
         """Korthikanti et al. 2022, equation 1: 34 s b h bytes a layer in two bytes, with dropout, gelu and d_ff = 4 d;
         besides, the log-sum-exp of each head and two numbers of each norm, in float32."""
 
@@ -288,16 +287,14 @@ class TestActivations:
     ],
     ids=str,
 )
-def test_what_the_formula_does_not_know_is_named(
-    build: Callable[..., Any], options: dict[str, Any], names: list[str]
-) -> None:
+def test_what_the_formula_does_not_know_is_named(options: dict[str, Any], names: list[str]) -> None:
     """It is measured instead."""
     assert unknown_parts(build("decoder_only", **options)) == names
 
 
 class TestState:
     @pytest.mark.parametrize("name", OPTIMIZERS)
-    def test_the_optimizer(self, build: Callable[..., Any], name: str) -> None:
+    def test_the_optimizer(self, name: str) -> None:
         """As many bytes as the real optimizer's state after a step."""
         model, make = build("full", tie_word_embeddings=True), optimizer_of(name)
         optimizer = make(model)
@@ -312,14 +309,14 @@ class TestState:
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("tie_word_embeddings", [False, True])
-    def test_parts_are_the_whole(self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool) -> None:
+    def test_parts_are_the_whole(self, architecture: str, tie_word_embeddings: bool) -> None:
         model = build(architecture, tie_word_embeddings=tie_word_embeddings, position="learned")
         parts = parameters_by_part(model)
         assert sum(parts.values()) == count_parameters(model)[0]
         assert parts["head"] == (0 if tie_word_embeddings else VOCAB * 16)
         assert parts["embedding"] == VOCAB * 16
 
-    def test_a_validation_under_fsdp_has_all_weights(self, build: Callable[..., Any]) -> None:
+    def test_a_validation_under_fsdp_has_all_weights(self) -> None:
         """With short texts, that is more than the blocks at work and their activations."""
         model = build("decoder_only", num_layers=12, d_model=64)
         memory = memory_of(model, length=1)
@@ -327,7 +324,7 @@ class TestState:
         assert memory.fsdp(2, 2).total == memory.fsdp(2, 2).state + batch
         assert memory.fsdp(2, 2).exchange == gradient_bytes(model) - batch
 
-    def test_a_moving_average_is_one_more_copy(self, build: Callable[..., Any]) -> None:
+    def test_a_moving_average_is_one_more_copy(self) -> None:
         model = build("decoder_only")
         numbers = sum(p.numel() for p in model.parameters()) + 24 * 16
         for dtype in (torch.float32, torch.bfloat16):  # in float32 whatever the weights are in

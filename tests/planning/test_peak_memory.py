@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from formula_on_cpu import OnCpu
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_stack
+from small_models import build
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Head, LayerNorm, PatchEmbedding
 from triptych.nn.feed_forward import ACTIVATIONS
@@ -73,7 +74,7 @@ def images(architecture: str, **options: Any) -> Any:
 class TestRealSteps:
     @settings(max_examples=10)
     @given(data=st.data())
-    def test_as_many_bytes_as_with_numbers(self, build: Callable[..., Any], data: st.DataObject) -> None:
+    def test_as_many_bytes_as_with_numbers(self, data: st.DataObject) -> None:
         """To the byte, whatever the blocks, packed or not; but mean and deviation of a norm that reads 16 bits are
         float32, and 16 bits in torch's fake kernel."""
 
@@ -111,9 +112,7 @@ class TestRealSteps:
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true", "bf16-true"])
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_of_tied_tables_and_windows_of_long_texts(
-        self, build: Callable[..., Any], architecture: str, precision: str
-    ) -> None:
+    def test_of_tied_tables_and_windows_of_long_texts(self, architecture: str, precision: str) -> None:
         def make() -> Any:
             return build(architecture, tie_word_embeddings=True, sliding_windows=[16], position="rotary", d_model=32)
 
@@ -125,7 +124,7 @@ class TestRealSteps:
 class TestFormula:
     @settings(max_examples=5)
     @given(data=st.data())
-    def test_a_deeper_network_takes_what_the_formula_says(self, build: Callable[..., Any], data: st.DataObject) -> None:
+    def test_a_deeper_network_takes_what_the_formula_says(self, data: st.DataObject) -> None:
         """Two layers more; so what a kernel needs for a moment, of which the formula knows nothing, cancels out."""
 
         def draw(*values: Any) -> Any:
@@ -148,7 +147,7 @@ class TestFormula:
         assert more - less == pytest.approx(more_counted - less_counted, rel=0.02)
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
-    def test_of_a_whole_network(self, build: Callable[..., Any], precision: str) -> None:
+    def test_of_a_whole_network(self, precision: str) -> None:
         """With the gradient of the output layer, which the loss computes beside that of the batch before."""
         options: dict[str, Any] = {"d_model": 256, "num_heads": 8, "num_layers": 8, "d_ff": 1024, "max_length": 512}
         network = on_meta(lambda: build("decoder_only", **options, num_outputs=5000), precision)

@@ -19,6 +19,7 @@ import tiny
 from command_line import complete
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
 from predicting import in_double, predict
+from small_models import random_model, randomize
 from triptych import attention as old_name
 from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import train_tokenizer
@@ -84,12 +85,7 @@ class TestRecorded:
     @settings(max_examples=5)
     @given(block=blocks, least_block=st.sampled_from([1, masks.LEAST_BLOCK]))
     def test_weights_times_values_is_what_the_attention_gave(
-        self,
-        random_model: Callable[..., Any],
-        architecture: str,
-        position: str,
-        block: dict[str, Any],
-        least_block: int,
+        self, architecture: str, position: str, block: dict[str, Any], least_block: int
     ) -> None:
         """Also where the network attends to a text in blocks, which rounds otherwise."""
         network = random_model(architecture, position=position, **block)
@@ -122,7 +118,7 @@ class TestRecorded:
             assert (w[seen] > 0).all()
             assert_close(w.sum(-1), seen.any(-1).double())
 
-    def test_equals_pytorch(self, randomize: Callable[..., Any]) -> None:
+    def test_equals_pytorch(self) -> None:
         attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3), dropout=0.5)).train()
         other = nn.MultiheadAttention(12, 3, batch_first=True)
         with torch.no_grad():
@@ -136,7 +132,7 @@ class TestRecorded:
 
     @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
     @pytest.mark.parametrize("position", ["rotary", "partial rotary", "relative_bias", "alibi"])
-    def test_a_cache_changes_nothing(self, random_model: Callable[..., Any], architecture: str, position: str) -> None:
+    def test_a_cache_changes_nothing(self, architecture: str, position: str) -> None:
         network = random_model(architecture, position=position, num_kv_heads=2, sliding_windows=[None, 3])
         tokens, source = torch.randint(VOCAB, (1, 6)), torch.randint(VOCAB, (1, 4))
         with record_attention(network) as expected:
@@ -150,7 +146,7 @@ class TestRecorded:
         for module, weights in expected.items():
             assert_close(found[module], weights)
 
-    def test_documents_of_a_packed_row_are_rows(self, random_model: Callable[..., Any]) -> None:
+    def test_documents_of_a_packed_row_are_rows(self) -> None:
         network = random_model("decoder_only", position="rotary")
         tokens = torch.randint(VOCAB, (1, 7))
         with record_attention(network) as packed:
@@ -160,7 +156,7 @@ class TestRecorded:
         for module, weights in alone.items():
             assert_close(packed[module][1:, :, :3, :3], weights)
 
-    def test_ends_with_the_context(self, random_model: Callable[..., Any]) -> None:
+    def test_ends_with_the_context(self) -> None:
         network = random_model("encoder_only")
         with record_attention(network) as weights:
             pass
@@ -176,7 +172,7 @@ EXPERIMENTS = [
 
 
 @pytest.fixture
-def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) -> Callable[..., Task]:
+def task_of(chosen: Callable[..., DictConfig]) -> Callable[..., Task]:
     """The task of an experiment, with random weights, in float64."""
 
     def make(*overrides: str) -> Task:

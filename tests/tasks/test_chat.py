@@ -1,6 +1,6 @@
 """How conversations are laid out and scored, and what is answered in them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicting import GREEDY, evaluating, in_double, make_context, predict
+from small_models import build
 from triptych.data import IGNORE_INDEX, Bytes, EncodedExample, Example, Message, Tokenizer, collate
 from triptych.data.example import conversation, each_answer
 from triptych.models.generation import Sampling
 from triptych.tasks import Chat, TaskContext, TextToText
-
-Build = Callable[..., Any]
 
 CHATML = """
 {%- for message in messages %}
@@ -37,7 +36,7 @@ def talk(*contents: str, system: bool = False) -> Example:
     return conversation(messages)
 
 
-def context_of(build: Build, architecture: str, tokenizer: Tokenizer, max_length: int = 96) -> TaskContext:
+def context_of(architecture: str, tokenizer: Tokenizer, max_length: int = 96) -> TaskContext:
     network = build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length)
     return make_context(network, tokenizer, max_length)
 
@@ -45,8 +44,8 @@ def context_of(build: Build, architecture: str, tokenizer: Tokenizer, max_length
 SETTINGS = GREEDY | {"label_smoothing": 0.0, "max_new_tokens": 12}
 
 
-def make_task(build: Build, architecture: str, template: str | None = None, **options: Any) -> Chat:
-    context = context_of(build, architecture, Bytes().train([]), **options)
+def make_task(architecture: str, template: str | None = None, **options: Any) -> Chat:
+    context = context_of(architecture, Bytes().train([]), **options)
     return evaluating(Chat(context, chat_template=template, **SETTINGS))
 
 
@@ -65,12 +64,10 @@ def bytes_of(names: Sequence[str]) -> str:
 class TestLayouts:
     @every_architecture
     @given(asked=texts, answer=texts)
-    def test_a_single_turn_is_a_source_and_its_target(
-        self, build: Build, architecture: str, asked: str, answer: str
-    ) -> None:
+    def test_a_single_turn_is_a_source_and_its_target(self, architecture: str, asked: str, answer: str) -> None:
         """But for sep, which the encoder reads behind what a user says."""
-        other = TextToText(context_of(build, architecture, Bytes().train([])), **SETTINGS)
-        task = make_task(build, architecture)
+        other = TextToText(context_of(architecture, Bytes().train([])), **SETTINGS)
+        task = make_task(architecture)
         (expected,) = other.encode([Example(asked, target=answer)])
         for encode in (task.encode, task.encode_training):
             (item,) = encode([talk(asked, answer)])
@@ -84,10 +81,8 @@ class TestLayouts:
 
     @every_template
     @given(contents=st.lists(texts, min_size=2, max_size=6).filter(lambda found: len(found) % 2 == 0))
-    def test_a_decoder_is_scored_on_the_answers_and_their_ends(
-        self, build: Build, template: str | None, contents: list[str]
-    ) -> None:
-        task = make_task(build, "decoder_only", template)
+    def test_a_decoder_is_scored_on_the_answers_and_their_ends(self, template: str | None, contents: list[str]) -> None:
+        task = make_task("decoder_only", template)
         (item,) = task.encode_training([talk(*contents)])
         assert written(task, item) == "".join(f"{answer}<eos>" for answer in contents[1::2])
         read = bytes_of(task.tokenizer.ids_to_tokens([int(i) for i in item.inputs]))
@@ -97,8 +92,8 @@ class TestLayouts:
 
     @every_template
     @pytest.mark.parametrize("architecture", ["full", "prefix_lm"])
-    def test_the_others_read_one_answer_at_a_time(self, build: Build, architecture: str, template: str | None) -> None:
-        task, example = make_task(build, architecture, template), talk("Be brief.", "a", "b", "c", "d", system=True)
+    def test_the_others_read_one_answer_at_a_time(self, architecture: str, template: str | None) -> None:
+        task, example = make_task(architecture, template), talk("Be brief.", "a", "b", "c", "d", system=True)
         items = task.encode_training([example])
         assert [written(task, item) for item in items] == ["b<eos>", "d<eos>"]
         evaluated = task.encode(each_answer(example))
@@ -112,10 +107,8 @@ class TestLayouts:
         assert text == (f"<bos>{rendered}<eos>" if architecture == "full" else rendered)
 
     @every_template
-    def test_one_reading_scores_all_answers_as_they_are_scored_one_by_one(
-        self, build: Build, template: str | None
-    ) -> None:
-        task = in_double(make_task(build, "decoder_only", template))
+    def test_one_reading_scores_all_answers_as_they_are_scored_one_by_one(self, template: str | None) -> None:
+        task = in_double(make_task("decoder_only", template))
         example = talk("a bc", "de", "f", "ghi", "j", "k.")
         with torch.no_grad():
             items = [*task.encode_training([example]), *task.encode(each_answer(example))]
@@ -123,8 +116,8 @@ class TestLayouts:
         torch.testing.assert_close(sums[0], torch.stack(sums[1:]).sum(), rtol=1e-10, atol=0)
 
     @every_architecture
-    def test_what_is_too_long_is_forgotten_from_its_beginning(self, build: Build, architecture: str) -> None:
-        task = make_task(build, architecture, max_length=30)
+    def test_what_is_too_long_is_forgotten_from_its_beginning(self, architecture: str) -> None:
+        task = make_task(architecture, max_length=30)
         example = talk("x" * 40, "one", "and then", "two")
         (item,) = task.enforce_max_length(task.encode([example]))
         assert item.longest <= 30
@@ -142,8 +135,8 @@ class TestLayouts:
 class TestAnswers:
     @every_architecture
     @pytest.mark.parametrize("temperature", [0.0, 2.0])
-    def test_a_reply_is_told_as_it_is_written(self, build: Build, architecture: str, temperature: float) -> None:
-        task = make_task(build, architecture)
+    def test_a_reply_is_told_as_it_is_written(self, architecture: str, temperature: float) -> None:
+        task = make_task(architecture)
         task.sampling = Sampling(temperature, seed=3)
         asked = [Message("user", "é?"), Message("assistant", "b"), Message("user", "c")]
         parts = list[str]()
@@ -152,12 +145,12 @@ class TestAnswers:
         assert len(parts) > 1
         assert type(task.sampling) is Sampling
 
-    def test_a_text_is_what_a_user_says_first(self, build: Build) -> None:
-        task = make_task(build, "decoder_only", CHATML)
+    def test_a_text_is_what_a_user_says_first(self) -> None:
+        task = make_task("decoder_only", CHATML)
         assert predict(task, ["a", "bc"]) == predict(task, [[Message("user", "a")], [Message("user", "bc")]])
 
-    def test_examples_are_asked_without_their_answer(self, build: Build) -> None:
-        task, example = make_task(build, "full"), talk("a", "b", "c", "d")
+    def test_examples_are_asked_without_their_answer(self) -> None:
+        task, example = make_task("full"), talk("a", "b", "c", "d")
         assert [message.content for message in task.model_input(example)] == ["a", "b", "c"]
         assert task.reference(example) == "d"
 
@@ -172,12 +165,12 @@ class TestMistakes:
             ([Message("user", "a"), Message("user", "b")], "message 2: 'user' out of turn"),
         ],
     )
-    def test_what_cannot_be_asked(self, build: Build, messages: list[Message], reason: str) -> None:
+    def test_what_cannot_be_asked(self, messages: list[Message], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
-            predict(make_task(build, "decoder_only"), [messages])
+            predict(make_task("decoder_only"), [messages])
 
-    def test_an_example_that_cannot_be_laid_out(self, build: Build, tmp_path: Any) -> None:
-        task = make_task(build, "decoder_only")
+    def test_an_example_that_cannot_be_laid_out(self, tmp_path: Any) -> None:
+        task = make_task("decoder_only")
         with pytest.raises(ValueError, match="'a': there are no messages"):
             task.encode([Example("a", target="b")])
         named = replace(talk("a", "b<eos>"), place=(tmp_path / "t.jsonl", 7))
@@ -194,6 +187,6 @@ class TestMistakes:
             ),
         ],
     )
-    def test_a_template_that_cannot_serve(self, build: Build, template: str, reason: str) -> None:
+    def test_a_template_that_cannot_serve(self, template: str, reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
-            make_task(build, "decoder_only", template)
+            make_task("decoder_only", template)

@@ -1,7 +1,6 @@
 """What denoising hides, by the definitions of its objectives, and what it restores."""
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -16,14 +15,13 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from predicting import learn, make_context, predict
+from small_models import build
 from triptych.assembly.compatibility import check_grid
 from triptych.config import ConfigError
 from triptych.data import BPE, IGNORE_INDEX, Bytes, Characters, EncodedExample, Example, SpecialTokens, Tokenizer
 from triptych.models.generation import BeamSearch
 from triptych.tasks import Denoising
 from triptych.tasks.denoising import OBJECTIVES, corrupted, infilled, masked, placed, restored
-
-Build = Callable[..., Any]
 
 LINES = ["the cat sat  on the mat", "one, two; three", " a b\tc\n", "", "x", "unbelievable"] * 3
 TOKENIZERS = {
@@ -47,7 +45,7 @@ def hidden_count(length: int, share: float) -> int:
     return 0 if length == 0 else max(1, round(share * length))
 
 
-def make_task(build: Build, objective: str | None, architecture: str = "", **options: Any) -> Denoising:
+def make_task(objective: str | None, architecture: str = "", **options: Any) -> Denoising:
     tokenizer = options.pop("tokenizer", TOKENIZERS["characters"])
     network = build(architecture or ARCHITECTURE[objective or ""], vocab_size=tokenizer.vocab_size, max_length=64)
     length, seed = options.pop("max_length", 64), options.pop("seed", 0)
@@ -56,9 +54,9 @@ def make_task(build: Build, objective: str | None, architecture: str = "", **opt
     return Denoising(context, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
 
 
-def test_of_a_pair_the_first_text_is_asked(build: Build) -> None:
+def test_of_a_pair_the_first_text_is_asked() -> None:
     """A corpus of pairs serves tasks that read one text; those of pairs read both."""
-    task = make_task(build, "span_corruption")
+    task = make_task("span_corruption")
     asked = task.model_input(Example("the cat", text_pair="sat"))
     assert asked == "the cat"
     assert len(predict(task, [asked])) == 1
@@ -113,9 +111,9 @@ class TestMasked:
         assert is_one_word or abs(int(chosen.sum()) - hidden_count(len(ids), share)) <= max(sizes) / 2
 
     @every_tokenizer
-    def test_words_are_those_of_the_text(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_words_are_those_of_the_text(self, tokenizer: Tokenizer) -> None:
         """Whatever the tokenizer: what is hidden is words, each with the white space before it."""
-        task = make_task(build, "masked_lm", tokenizer=tokenizer, whole_word_masking=True)
+        task = make_task("masked_lm", tokenizer=tokenizer, whole_word_masking=True)
         text = "the unbelievable cat sat on a mat"
         seen = set()
         for item in task.encode([Example(text)] * 40):
@@ -286,8 +284,8 @@ class TestCorrupted:
 class TestTask:
     @every_tokenizer
     @every_objective
-    def test_source_and_labels_give_the_text(self, build: Build, objective: str, tokenizer: Tokenizer) -> None:
-        task = make_task(build, objective, tokenizer=tokenizer)
+    def test_source_and_labels_give_the_text(self, objective: str, tokenizer: Tokenizer) -> None:
+        task = make_task(objective, tokenizer=tokenizer)
         special = tokenizer.special
         for line, item in zip(LINES, task.encode([Example(line) for line in LINES]), strict=True):
             labels = item.labels.tolist()
@@ -308,18 +306,18 @@ class TestTask:
             else:
                 assert tokenizer.decode(labels) == line
 
-    def test_random_tokens_are_text(self, build: Build) -> None:
+    def test_random_tokens_are_text(self) -> None:
         """However many special tokens there are."""
         tokenizer = Characters(num_sentinels=200).train(["ab"])
-        task = make_task(build, "masked_lm", tokenizer=tokenizer)
+        task = make_task("masked_lm", tokenizer=tokenizer)
         items = task.encode([Example("a" * 50)] * 10)
         seen = {i for item in items for i in item.inputs[item.labels != IGNORE_INDEX].tolist()}
         assert seen == {tokenizer.special.mask, *tokenizer.encode(["ab"])[0]}
 
     @every_objective
-    def test_what_is_hidden_follows_from_seed_and_number_alone(self, build: Build, objective: str) -> None:
+    def test_what_is_hidden_follows_from_seed_and_number_alone(self, objective: str) -> None:
         def hidden(seed: int, lines: list[str]) -> list[list[list[int]]]:
-            items = make_task(build, objective, seed=seed).encode([Example(line) for line in lines])
+            items = make_task(objective, seed=seed).encode([Example(line) for line in lines])
             return [[x.tolist() for x in (i.inputs, i.labels, i.source) if x is not None] for i in items]
 
         np.random.seed(7)
@@ -333,8 +331,8 @@ class TestTask:
             same = hidden(0, ["the cat sat on the mat"] * 9)
             assert any(one != same[0] for one in same)  # the number counts
 
-    def test_a_source_that_is_cut_has_the_target_of_what_is_left(self, build: Build) -> None:
-        task = make_task(build, "span_corruption", max_length=16, mask_prob=0.2, mean_span_length=1)
+    def test_a_source_that_is_cut_has_the_target_of_what_is_left(self) -> None:
+        task = make_task("span_corruption", max_length=16, mask_prob=0.2, mean_span_length=1)
         special = task.tokenizer.special
         example = Example("the cat sat on the mat unbelievable")
         (whole,) = task.encode([example])
@@ -352,10 +350,10 @@ class TestTask:
         assert example.text.startswith(task.tokenizer.decode(restored(kept, cut.labels.tolist(), special.sentinels)))
 
     @pytest.mark.parametrize("num_beams", [1, 3])
-    def test_prediction_fills_in_the_spans(self, build: Build, num_beams: int) -> None:
+    def test_prediction_fills_in_the_spans(self, num_beams: int) -> None:
         """A network that has learned one text by heart."""
         torch.manual_seed(0)
-        task = make_task(build, "span_corruption")
+        task = make_task("span_corruption")
         special = task.tokenizer.special
         one, two = special.sentinels[:2]
         (source,) = task.tokenizer.encode_marked(["the <extra_id_0> sat <extra_id_1> mat"], special.sentinels)
@@ -370,7 +368,7 @@ class TestTask:
 class TestRefusals:
     @every_objective
     @pytest.mark.parametrize("architecture", OBJECTIVES)
-    def test_an_objective_of_another_architecture(self, build: Build, objective: str, architecture: str) -> None:
+    def test_an_objective_of_another_architecture(self, objective: str, architecture: str) -> None:
         """By the task, and before any data is read; with the choices."""
         config = OmegaConf.create(
             {
@@ -385,24 +383,24 @@ class TestRefusals:
         )  # fmt: skip
         if objective in OBJECTIVES[architecture]:
             check_grid(config)
-            assert make_task(build, objective, architecture).objective == objective
+            assert make_task(objective, architecture).objective == objective
             return
         choices = " or ".join(OBJECTIVES[architecture])
         message = rf"task\.objective={objective} on model={architecture}: .+; expected {choices}, or null"
         with pytest.raises(ConfigError, match=message):
             check_grid(config)
         with pytest.raises(ValueError, match=message):
-            make_task(build, objective, architecture)
+            make_task(objective, architecture)
 
     @pytest.mark.parametrize("architecture", OBJECTIVES)
-    def test_one_that_is_none(self, build: Build, architecture: str) -> None:
+    def test_one_that_is_none(self, architecture: str) -> None:
         choice = OBJECTIVES[architecture][0]
         with pytest.raises(ValueError, match=rf"^task\.objective=spans on model={architecture}: expected {choice}"):
-            make_task(build, "spans", architecture)
+            make_task("spans", architecture)
 
     @pytest.mark.parametrize("architecture", OBJECTIVES)
-    def test_null_is_the_natural_one(self, build: Build, architecture: str) -> None:
-        assert make_task(build, None, architecture).objective == OBJECTIVES[architecture][0]
+    def test_null_is_the_natural_one(self, architecture: str) -> None:
+        assert make_task(None, architecture).objective == OBJECTIVES[architecture][0]
 
     @pytest.mark.parametrize(
         ("objective", "special", "message"),
@@ -413,12 +411,10 @@ class TestRefusals:
             ("span_corruption", SpecialTokens(sentinels=(6,)), "tokenizer has 1 sentinels; expected at least 2"),
         ],
     )
-    def test_a_tokenizer_that_lacks_a_token(
-        self, build: Build, objective: str, special: SpecialTokens, message: str
-    ) -> None:
+    def test_a_tokenizer_that_lacks_a_token(self, objective: str, special: SpecialTokens, message: str) -> None:
         tokenizer = Tokenizer.from_json(Characters().train(LINES).to_json(), special)
         with pytest.raises(ValueError, match=message):
-            make_task(build, objective, tokenizer=tokenizer)
+            make_task(objective, tokenizer=tokenizer)
 
     @pytest.mark.parametrize(
         ("option", "message"),
@@ -434,6 +430,6 @@ class TestRefusals:
         ],
         ids=str,
     )
-    def test_settings_that_cannot_be(self, build: Build, option: dict[str, Any], message: str) -> None:
+    def test_settings_that_cannot_be(self, option: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            make_task(build, "text_infilling", **option)
+            make_task("text_infilling", **option)

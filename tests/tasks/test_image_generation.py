@@ -1,7 +1,6 @@
 """Images for texts: pixels as tokens, likelihoods against enumeration, what is drawn, refusals."""
 
 import math
-from collections.abc import Callable
 from itertools import combinations, permutations, product
 from typing import Any
 
@@ -12,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicting import check_unfit, evaluating, learn, make_context, predict, words_of
+from small_models import build, randomize
 from triptych.data import Example, Image, collate
 from triptych.data.batches.batch import empty_batch
 from triptych.models.generation import Sampling
 from triptych.tasks import ImageGeneration
 
-Build = Callable[..., Any]
 ARCHITECTURES = ("full", "decoder_only", "prefix_lm", "encoder_only")
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 every_writer = pytest.mark.parametrize("architecture", ARCHITECTURES[:3])
@@ -26,7 +25,6 @@ WORDS = ["one", "two", "three", "four"]
 
 
 def make_task(
-    build: Build,
     architecture: str,
     *,
     image_size: tuple[int, int] = (1, 3),
@@ -50,9 +48,9 @@ def example(pixels: Any, text: str = "one", *, brightest: int = 1) -> Example:
     return Example(f"the {text}", target=text, image=Image.of(np.array(pixels, dtype=float), brightest))
 
 
-def test_pixels_are_hidden_alike_in_every_type_of_weights(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixels_are_hidden_alike_in_every_type_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """bfloat16 has 256 numbers from 0 to 1: too few to put an image's pixels into an order."""
-    task = make_task(build, "encoder_only")
+    task = make_task("encoder_only")
     batch = collate(task.encode([example([[[0, 1, 1]]])]))
     drawn: list[tuple[torch.Tensor, ...]] = []
     monkeypatch.setattr(task, "_nats", lambda batch, *numbers: drawn.append(numbers) or torch.zeros(1, 1))
@@ -67,10 +65,10 @@ def test_pixels_are_hidden_alike_in_every_type_of_weights(build: Build, monkeypa
 
 
 @given(data=st.data())
-def test_pixels_are_tokens_and_back(build: Build, data: st.DataObject) -> None:
+def test_pixels_are_tokens_and_back(data: st.DataObject) -> None:
     levels, channels = data.draw(st.integers(2, 6)), data.draw(st.sampled_from([1, 3]))
     height, width = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
-    task = make_task(build, "full", image_size=(height, width), num_channels=channels, levels=levels)
+    task = make_task("full", image_size=(height, width), num_channels=channels, levels=levels)
     digits = np.array(
         [data.draw(st.integers(0, levels - 1)) for _ in range(channels * height * width)]
     ).reshape(channels, height, width)  # fmt: skip
@@ -83,9 +81,9 @@ def test_pixels_are_tokens_and_back(build: Build, data: st.DataObject) -> None:
 
 
 @every_writer
-def test_all_images_together_have_the_probability_1(architecture: str, build: Build, randomize: Any) -> None:
+def test_all_images_together_have_the_probability_1(architecture: str) -> None:
     """The loss of each is -log p, the product over the pixels that is computed here by hand."""
-    task = make_task(build, architecture)
+    task = make_task(architecture)
     randomize(task.network)
     images = [np.array(bits).reshape(1, 1, 3) for bits in product((0, 1), repeat=3)]
     total = 0.0
@@ -101,9 +99,9 @@ def test_all_images_together_have_the_probability_1(architecture: str, build: Bu
     assert total == pytest.approx(1, abs=1e-5)
 
 
-def test_of_an_encoder_it_is_the_mean_over_all_orders(build: Build, randomize: Any) -> None:
+def test_of_an_encoder_it_is_the_mean_over_all_orders() -> None:
     """By hand: each pixel in turn, the others of its order still hidden."""
-    task = make_task(build, "encoder_only")
+    task = make_task("encoder_only")
     randomize(task.network)
     (item,) = task.encode([example([[[1, 0, 1]]], "two")])
     batch = collate([item])
@@ -134,9 +132,9 @@ def test_of_an_encoder_it_is_the_mean_over_all_orders(build: Build, randomize: A
 
 
 @every_architecture
-def test_what_was_learned_by_heart_is_drawn(architecture: str, build: Build) -> None:
+def test_what_was_learned_by_heart_is_drawn(architecture: str) -> None:
     """Each text has its image, in three colours; drawn by itself and beside others."""
-    task = make_task(build, architecture, image_size=(2, 3), num_channels=3, levels=3, steps=6)
+    task = make_task(architecture, image_size=(2, 3), num_channels=3, levels=3, steps=6)
     random = np.random.default_rng(0)
     examples = [example(random.integers(3, size=(3, 2, 3)) / 2, word, brightest=2) for word in WORDS]
     items = task.encode(examples)
@@ -153,9 +151,9 @@ def test_what_was_learned_by_heart_is_drawn(architecture: str, build: Build) -> 
 
 
 @every_architecture
-def test_what_is_drawn_is_as_likely_as_the_loss_says(architecture: str, build: Build, randomize: Any) -> None:
+def test_what_is_drawn_is_as_likely_as_the_loss_says(architecture: str) -> None:
     """Frequencies of all images of three pixels; an encoder that fills in one pixel at a time has no order."""
-    task = make_task(build, architecture)
+    task = make_task(architecture)
     randomize(task.network)
     drawn = predict(task, ["three"] * 3000, batch_size=1000)
     counts = np.zeros(8)
@@ -187,8 +185,8 @@ def by_order(task: Any, item: Any, order: tuple[int, ...]) -> float:
 
 
 @every_writer
-def test_a_batch_is_the_sum_of_its_images(architecture: str, build: Build) -> None:
-    task = make_task(build, architecture)
+def test_a_batch_is_the_sum_of_its_images(architecture: str) -> None:
+    task = make_task(architecture)
     items = task.encode([example([[[0, 1, 1]]], text) for text in ("one two", "four", "three three one")])
     with torch.no_grad():
         losses = [float(task.training_loss(collate([item]))) for item in items]
@@ -196,8 +194,8 @@ def test_a_batch_is_the_sum_of_its_images(architecture: str, build: Build) -> No
 
 
 @every_architecture
-def test_a_process_without_images_adds_nothing(architecture: str, build: Build) -> None:
-    task = make_task(build, architecture)
+def test_a_process_without_images_adds_nothing(architecture: str) -> None:
+    task = make_task(architecture)
     loss = task.training_loss(empty_batch(task.encode([example([[[0, 1, 1]]])])[0], 7))
     loss.backward()
     assert float(loss.detach()) == 0
@@ -205,16 +203,16 @@ def test_a_process_without_images_adds_nothing(architecture: str, build: Build) 
 
 
 @every_architecture
-def test_a_text_that_is_too_long_is_cut(architecture: str, build: Build) -> None:
-    task = make_task(build, architecture, max_length=9)
+def test_a_text_that_is_too_long_is_cut(architecture: str) -> None:
+    task = make_task(architecture, max_length=9)
     (item,) = task.enforce_max_length(task.encode([example([[[0, 1, 1]]], " ".join(["one"] * 30))]))
     assert item.longest == 9
     assert (item.labels[-3:] - task.first).tolist() == [0, 1, 1]
     assert isinstance(predict(task, [" ".join(["one"] * 30)])[0], Image)
 
 
-def test_numbers(build: Build) -> None:
-    task = make_task(build, "full", num_channels=3)
+def test_numbers() -> None:
+    task = make_task("full", num_channels=3)
     derived = task.derived_metrics({"loss": 3 * math.log(2), "token_accuracy": 0.5})
     assert derived["bits_per_dimension"] == pytest.approx(1)
     (score,) = task.comparison_metrics("full", {}, {})
@@ -222,7 +220,7 @@ def test_numbers(build: Build) -> None:
     assert not score.higher_is_better
 
 
-def test_what_cannot_be(build: Build) -> None:
+def test_what_cannot_be() -> None:
     for options, said in (
         ({"image_size": (0, 3)}, r"task\.image_size=\[0, 3\]: expected \[height, width\]"),
         ({"num_channels": 2}, r"task\.num_channels=2: expected 1 or 3"),
@@ -231,8 +229,8 @@ def test_what_cannot_be(build: Build) -> None:
         ({"max_length": 5}, r"shape\.max_length=5: an image has 3 pixels, each of them a token; expected at least 6"),
     ):
         with pytest.raises(ValueError, match=said):
-            make_task(build, "decoder_only", **options)  # type: ignore[arg-type]
-    task = make_task(build, "decoder_only")
+            make_task("decoder_only", **options)  # type: ignore[arg-type]
+    task = make_task("decoder_only")
     good, other = Image.of(np.zeros((1, 1, 3))), Image.of(np.zeros((1, 2, 3)))
     check_unfit(
         task,

@@ -3,7 +3,6 @@
 import io
 import string
 import tokenize
-from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -12,11 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from predicting import GREEDY, learn, make_context, predict
+from small_models import build
 from triptych.data import BPE, IGNORE_INDEX, Characters, Example
 from triptych.tasks import Infilling
 from triptych.tasks.infilling import Middle, cut_out, edit_similarity, parts_in_test, without_literals
-
-Build = Callable[..., Any]
 
 MIDDLES = get_args(Middle)
 LINES = ["def double(x):\n    return 2 * x\n", "import os\n\nprint(os.sep)", "x = 1", "a\nb\nc\nd"]
@@ -29,7 +27,7 @@ every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_o
 texts = st.text(st.sampled_from("ab (\n\t.é"), max_size=40)
 
 
-def make_task(build: Build, architecture: str, **options: Any) -> Infilling:
+def make_task(architecture: str, **options: Any) -> Infilling:
     tokenizer = options.pop("tokenizer", TOKENIZERS["characters"])
     max_length = options.pop("max_length", 64)
     network = build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length)
@@ -42,8 +40,8 @@ def make_task(build: Build, architecture: str, **options: Any) -> Infilling:
 
 
 @pytest.fixture(scope="module")
-def tasks(build: Build) -> dict[str, Infilling]:
-    return {name: make_task(build, name) for name in ("full", "decoder_only", "prefix_lm")}
+def tasks() -> dict[str, Infilling]:
+    return {name: make_task(name) for name in ("full", "decoder_only", "prefix_lm")}
 
 
 class TestCutOut:
@@ -84,8 +82,8 @@ class TestCutOut:
 class TestLayout:
     @every_architecture
     @every_tokenizer
-    def test_an_evaluation_scores_the_middle_alone(self, architecture: str, tokenizer: Any, build: Build) -> None:
-        task = make_task(build, architecture, tokenizer=tokenizer)
+    def test_an_evaluation_scores_the_middle_alone(self, architecture: str, tokenizer: Any) -> None:
+        task = make_task(architecture, tokenizer=tokenizer)
         for text, item in zip(LINES, task.encode([Example(text) for text in LINES]), strict=True):
             prefix, suffix, middle = parts_in_test(text, "line")
             scored = item.labels[item.labels != IGNORE_INDEX].tolist()
@@ -96,13 +94,13 @@ class TestLayout:
             assert task.reference(Example(text)) == middle
             assert task.model_input(Example(text)) == f"{prefix}<extra_id_0>{suffix}"
 
-    def test_the_order_of_the_parts(self, build: Build) -> None:
+    def test_the_order_of_the_parts(self) -> None:
         """Bavarian et al. 2022, section 3 and appendix D."""
         p, s, m = TOKENIZERS["characters"].special.sentinels
-        special, decoder = TOKENIZERS["characters"].special, make_task(build, "decoder_only")
+        special, decoder = TOKENIZERS["characters"].special, make_task("decoder_only")
         assert decoder.given([7, 8], [9]) == [special.bos, p, 7, 8, s, 9, m]
         assert decoder.given([7, 8], [9], suffix_first=True) == [special.bos, p, s, 9, m, 7, 8]
-        assert make_task(build, "full").given([7, 8], [9]) == special.single([7, 8, p, 9])
+        assert make_task("full").given([7, 8], [9]) == special.single([7, 8, p, 9])
 
     @given(
         prefix=st.lists(st.integers(10, 20), max_size=5),
@@ -117,9 +115,9 @@ class TestLayout:
             assert found[:2] == (prefix, suffix)
 
     @pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
-    def test_a_causal_decoder_remains_a_language_model(self, share: float, build: Build) -> None:
+    def test_a_causal_decoder_remains_a_language_model(self, share: float) -> None:
         task, examples = (
-            make_task(build, "decoder_only", fim_rate=share, copies_per_text=2),
+            make_task("decoder_only", fim_rate=share, copies_per_text=2),
             [Example(f"x = {i}") for i in range(300)],
         )
         items = task.encode_training(examples)
@@ -133,8 +131,8 @@ class TestLayout:
             assert task.tokenizer.decode(item.inputs) == (item.example or Example("")).text
 
     @every_architecture
-    def test_a_training_cuts_a_text_elsewhere_each_time(self, architecture: str, build: Build) -> None:
-        task = make_task(build, architecture, fim_rate=1.0, copies_per_text=3, fim_spm_rate=1.0)
+    def test_a_training_cuts_a_text_elsewhere_each_time(self, architecture: str) -> None:
+        task = make_task(architecture, fim_rate=1.0, copies_per_text=3, fim_spm_rate=1.0)
         items, text = task.encode_training([Example("abcdefghijklmnop")] * 5), "abcdefghijklmnop"
         middles = set()
         for item in items:
@@ -146,7 +144,7 @@ class TestLayout:
             assert "".join(map(task.tokenizer.decode, (prefix, middle, suffix))) == text
             middles.add(tuple(middle))
         assert len(middles) > 5
-        again = make_task(build, architecture, fim_rate=1.0, copies_per_text=3, fim_spm_rate=1.0).encode_training(
+        again = make_task(architecture, fim_rate=1.0, copies_per_text=3, fim_spm_rate=1.0).encode_training(
             [Example(text)] * 5
         )
         assert [item.inputs.tolist() for item in items] == [item.inputs.tolist() for item in again]
@@ -154,8 +152,8 @@ class TestLayout:
             assert all((item.labels[: item.prefix] == IGNORE_INDEX).all() for item in items)
 
     @every_architecture
-    def test_what_is_too_long_is_cut_far_from_the_middle(self, architecture: str, build: Build) -> None:
-        task = make_task(build, architecture, max_length=24, fim_rate=1.0)
+    def test_what_is_too_long_is_cut_far_from_the_middle(self, architecture: str) -> None:
+        task = make_task(architecture, max_length=24, fim_rate=1.0)
         lines = ["a" * 30, "b" * 30, "cc", "d" * 30, "e" * 30]
         text = next("\n".join([*lines[:2], f"cc{i}", *lines[3:]]) for i in range(99)
                     if parts_in_test("\n".join([*lines[:2], f"cc{i}", *lines[3:]]), "line")[2] == f"cc{i}")  # fmt: skip
@@ -174,24 +172,22 @@ class TestLayout:
             if architecture == "decoder_only":
                 assert (learned.labels != IGNORE_INDEX).all()
 
-    def test_mistakes(self, build: Build) -> None:
+    def test_mistakes(self) -> None:
         with pytest.raises(ValueError, match=r"task.fim_rate=1.5: expected 0 to 1"):
-            make_task(build, "full", fim_rate=1.5)
+            make_task("full", fim_rate=1.5)
         with pytest.raises(ValueError, match=r"task.copies_per_text=0: expected at least 1"):
-            make_task(build, "full", copies_per_text=0)
+            make_task("full", copies_per_text=0)
         with pytest.raises(ValueError, match="the tokenizer has 2 sentinels; expected at least 3"):
-            make_task(build, "full", tokenizer=Characters(num_sentinels=2).train(LINES))
+            make_task("full", tokenizer=Characters(num_sentinels=2).train(LINES))
         with pytest.raises(ValueError, match="2 times <extra_id_0> in a text; expected it once"):
-            predict(make_task(build, "full"), ["a<extra_id_0>b<extra_id_0>"])
+            predict(make_task("full"), ["a<extra_id_0>b<extra_id_0>"])
 
 
 @every_architecture
-def test_what_is_missing_is_written(architecture: str, build: Build) -> None:
+def test_what_is_missing_is_written(architecture: str) -> None:
     """A network that knows four texts by heart."""
     words = ["alpha\nbeta\ngamma", "one\ntwo\nthree", "red\ngreen\nblue", "up\ndown\nleft"]
-    task = make_task(
-        build, architecture, tokenizer=Characters(num_sentinels=3).train(words), fim_rate=1.0, middle="line"
-    )
+    task = make_task(architecture, tokenizer=Characters(num_sentinels=3).train(words), fim_rate=1.0, middle="line")
     assert learn(task, task.encode([Example(word) for word in words]), steps=150, lr=1e-2)[-1] < 0.05
     asked = [task.model_input(Example(word)) for word in words]
     assert predict(task, asked) == [task.reference(Example(word)) for word in words]

@@ -1,7 +1,6 @@
 """The scores of a language model, against the text itself and log-softmax in float64."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -17,6 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
 from predicting import evaluating, make_context
+from small_models import build
 from triptych.data import (
     BPE,
     IGNORE_INDEX,
@@ -42,8 +42,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),  # of torch, about Lightning
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
 ]
-
-Build = Callable[..., Any]
 
 TEXT = "\tOne of the  lines \n \n= é Öl 日本 =\r\n\n and of the other, no end of the " + "of the\n" * 3
 LINES = ["of the line", " é  日本\t", "", "a", "two\nin one \n", "other of the lines"]
@@ -81,7 +79,7 @@ def num_words(text: str) -> int:
 
 
 @cache
-def make_task(build: Build, architecture: str, tokenizer: Tokenizer, *, is_stream: bool) -> LanguageModeling:
+def make_task(architecture: str, tokenizer: Tokenizer, *, is_stream: bool) -> LanguageModeling:
     torch.manual_seed(0)
     network = build(architecture, vocab_size=tokenizer.vocab_size, max_length=64)
     context = make_context(network, tokenizer, 64, corpus=CorpusInfo(is_stream=is_stream), truncates=False)
@@ -133,9 +131,9 @@ def sums(task: LanguageModeling, items: list[EncodedExample], batch_size: int = 
 class TestLines:
     @every_tokenizer
     @pytest.mark.parametrize("batch_size", [1, 4, 64])
-    def test_of_the_decoder_only_model(self, build: Build, tokenizer: Tokenizer, batch_size: int) -> None:
+    def test_of_the_decoder_only_model(self, tokenizer: Tokenizer, batch_size: int) -> None:
         """The end of each line is a word, and no character."""
-        task = make_task(build, "decoder_only", tokenizer, is_stream=False)
+        task = make_task("decoder_only", tokenizer, is_stream=False)
         items = task.encode([Example(line) for line in LINES])
         nats = nats_of(task, items)
         metrics = validate(task, items, batch_size)
@@ -145,17 +143,17 @@ class TestLines:
 
     @every_tokenizer
     @pytest.mark.parametrize("batch_size", [1, 4, 64])
-    def test_of_the_full_model(self, build: Build, tokenizer: Tokenizer, batch_size: int) -> None:
+    def test_of_the_full_model(self, tokenizer: Tokenizer, batch_size: int) -> None:
         """The characters of the continuations; whether these begin with a word, their decoder does not read."""
-        task = make_task(build, "full", tokenizer, is_stream=False)
+        task = make_task("full", tokenizer, is_stream=False)
         items = task.encode([Example(line) for line in LINES])
         metrics = validate(task, items, batch_size)
         characters = sum(len(line) - prefix_length(line) for line in LINES)
         assert metrics["val/nats_per_character"] == pytest.approx(nats_of(task, items) / characters, rel=1e-6)
         assert "val/word_perplexity" not in metrics
 
-    def test_an_unknown_character_is_one(self, build: Build) -> None:
-        task = make_task(build, "decoder_only", TOKENIZERS["characters"], is_stream=False)
+    def test_an_unknown_character_is_one(self) -> None:
+        task = make_task("decoder_only", TOKENIZERS["characters"], is_stream=False)
         counts = sums(task, task.encode([Example("ŵŵ of ŵ")]))
         assert (counts["characters"], counts["words"], counts["bytes"]) == (7, 3 + 1, 4)
 
@@ -166,9 +164,9 @@ class TestWords:
     TOKENIZER = WordLevel().train(SEEN)
 
     @pytest.mark.parametrize("length", [3, 64])
-    def test_of_a_stream(self, build: Build, length: int) -> None:
+    def test_of_a_stream(self, length: int) -> None:
         """The first word is not scored; blanks count where they stand between two words of a line."""
-        task = make_task(build, "decoder_only", self.TOKENIZER, is_stream=True)
+        task = make_task("decoder_only", self.TOKENIZER, is_stream=True)
         items = windows(task, TEXT, length)
         nats, metrics, scored = nats_of(task, items), validate(task, items, 4), num_words(TEXT) - 1
         assert metrics["val/word_perplexity"] == pytest.approx(math.exp(nats / scored), rel=1e-5)
@@ -177,9 +175,9 @@ class TestWords:
         assert metrics["val/bits_per_byte"] == pytest.approx(nats / math.log(2) / len(written.encode()), rel=1e-6)
 
     @every_architecture
-    def test_of_lines(self, build: Build, architecture: str) -> None:
+    def test_of_lines(self, architecture: str) -> None:
         """A line is cut between words, wherever its prefix ends."""
-        task = make_task(build, architecture, self.TOKENIZER, is_stream=False)
+        task = make_task(architecture, self.TOKENIZER, is_stream=False)
         items = task.encode([Example(line) for line in LINES])
         assert not any((item.inputs == self.TOKENIZER.special.unk).any() for item in items)
         if architecture == "decoder_only":
@@ -191,9 +189,9 @@ class TestWords:
 class TestStream:
     @every_tokenizer
     @pytest.mark.parametrize("length", [1, 3, 16, 64])
-    def test_of_the_decoder_only_model(self, build: Build, tokenizer: Tokenizer, length: int) -> None:
+    def test_of_the_decoder_only_model(self, tokenizer: Tokenizer, length: int) -> None:
         """All but the first token is scored: the tab that the text begins with, neither a word nor a part of one."""
-        task = make_task(build, "decoder_only", tokenizer, is_stream=True)
+        task = make_task("decoder_only", tokenizer, is_stream=True)
         items = windows(task, TEXT, length)
         assert tokenizer.decode(items[0].inputs[:1].tolist()) == "\t"
         nats = nats_of(task, items)
@@ -209,19 +207,19 @@ class TestStream:
     )
     @every_tokenizer
     def test_counts_do_not_depend_on_tokenizer_window_and_batch(
-        self, build: Build, tokenizer: Tokenizer, text: str, length: int, batch_size: int
+        self, tokenizer: Tokenizer, text: str, length: int, batch_size: int
     ) -> None:
         text = "\x1f" + text  # a blank that is a token by itself, which is not scored
-        task = make_task(build, "decoder_only", tokenizer, is_stream=True)
+        task = make_task("decoder_only", tokenizer, is_stream=True)
         counts = sums(task, windows(task, text, length), batch_size)
         assert counts["words"] == num_words(text)
         assert counts["characters"] == len(text) - 1
         assert counts["bytes"] == len(text.encode()) - 1
 
     @every_tokenizer
-    def test_of_the_full_model(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_of_the_full_model(self, tokenizer: Tokenizer) -> None:
         """Characters that begin in the second halves of the windows."""
-        task = make_task(build, "full", tokenizer, is_stream=True)
+        task = make_task("full", tokenizer, is_stream=True)
         items = windows(task, TEXT, 15)
         metrics = validate(task, items, 4)
         (ids,) = tokenizer.encode([TEXT])
@@ -253,12 +251,12 @@ CONTINUED = {**TOKENIZERS, **READ_AS_WORDS}
 @settings(max_examples=25)
 @given(texts=st.lists(st.text("of the\n=", min_size=2, max_size=40), min_size=1, max_size=4))
 def test_both_architectures_are_scored_on_the_same_bytes(
-    build: Build, tokenizer: Tokenizer, is_stream: bool, texts: list[str]
+    tokenizer: Tokenizer, is_stream: bool, texts: list[str]
 ) -> None:
     """The continuation's, the blank before it included."""
     counts = {}
     for architecture in ARCHITECTURES:
-        task = make_task(build, architecture, tokenizer, is_stream=is_stream)
+        task = make_task(architecture, tokenizer, is_stream=is_stream)
         if not is_stream:
             items = task.encode([Example(text) for text in texts])
         elif len(tokenizer.encode(["= ".join(texts)])[0]) < 2:
@@ -270,8 +268,8 @@ def test_both_architectures_are_scored_on_the_same_bytes(
     assert counts["full"]["continuation_bytes"] == counts["full"]["bytes"]
 
 
-def test_words_of_a_continuation_are_counted_with_the_blank_before_them(build: Build) -> None:
-    task = make_task(build, "full", READ_AS_WORDS["words"], is_stream=False)
+def test_words_of_a_continuation_are_counted_with_the_blank_before_them() -> None:
+    task = make_task("full", READ_AS_WORDS["words"], is_stream=False)
     lines = ["of the other lines", "the", "  the   other = lines of the  "]
     rests = [" ".join(line[task._prefix_length(line) :].split()) for line in lines]
     written = [" " + rest if rest else "" for rest in rests]
@@ -280,9 +278,9 @@ def test_words_of_a_continuation_are_counted_with_the_blank_before_them(build: B
 
 
 @pytest.mark.parametrize("text", ["a" * 5, "\t" * 5 + "x" * 3000], ids=["no word", "a word of many letters"])
-def test_a_text_without_words_has_no_perplexity_a_word(build: Build, text: str) -> None:
+def test_a_text_without_words_has_no_perplexity_a_word(text: str) -> None:
     """That it begins with a word is not scored."""
-    task = make_task(build, "decoder_only", TOKENIZERS["bytes"], is_stream=True)
+    task = make_task("decoder_only", TOKENIZERS["bytes"], is_stream=True)
     counts = sums(task, windows(task, text, 64))
     assert counts["words"] == text.startswith("\t")
     scores = task.derived_metrics({"loss": math.log(262), "token_accuracy": 0.0, **counts})
@@ -292,8 +290,8 @@ def test_a_text_without_words_has_no_perplexity_a_word(build: Build, text: str) 
 
 @every_architecture
 @every_tokenizer
-def test_padding_and_what_is_ignored_stand_for_nothing(build: Build, architecture: str, tokenizer: Tokenizer) -> None:
-    task = make_task(build, architecture, tokenizer, is_stream=False)
+def test_padding_and_what_is_ignored_stand_for_nothing(architecture: str, tokenizer: Tokenizer) -> None:
+    task = make_task(architecture, tokenizer, is_stream=False)
     items = task.encode([Example(line) for line in LINES])
     alone = [sums(task, [item]) for item in items]
     for name in ("nats", "bytes", "characters", "words"):

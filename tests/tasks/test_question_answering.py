@@ -26,6 +26,7 @@ from torchmetrics.functional.text import squad
 
 from cases import by_day
 from predicting import evaluating, in_double, learn, make_context, predict
+from small_models import build
 from triptych.data import (
     BPE,
     AnswerSpan,
@@ -53,7 +54,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
 ]
 
-Build = Callable[..., Any]
 ARCHITECTURES = ("encoder_only", "decoder_only", "full")
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
@@ -88,7 +88,7 @@ LAYOUTS = {"own": SpecialTokens(), "roberta": ROBERTA, "t5": T5, "bare": BARE}
 
 
 def make_task(
-    build: Build, name: str, architecture: str, *, tokenizer: Tokenizer = CHARACTERS, max_length: int = 40, **model: Any
+    name: str, architecture: str, *, tokenizer: Tokenizer = CHARACTERS, max_length: int = 40, **model: Any
 ) -> Any:
     cls: Any = TASKS[name]
     torch.manual_seed(0)
@@ -144,12 +144,12 @@ def losses_of(task: Task, item: EncodedExample) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def trained(build: Build) -> Callable[..., Any]:
+def trained() -> Callable[..., Any]:
     """A task that knows eight examples by heart; the rest it has never seen."""
 
     @cache
     def train(name: str, architecture: str) -> Any:
-        task = make_task(build, name, architecture)
+        task = make_task(name, architecture)
         learn(task, task.encode(EXAMPLES[:8]), steps=120, lr=5e-3)
         return evaluating(task)
 
@@ -159,12 +159,12 @@ def trained(build: Build) -> Callable[..., Any]:
 class TestLayout:
     @pytest.mark.parametrize("layout", LAYOUTS)
     @cells
-    def test_two_texts_are_read_as_one(self, build: Build, name: str, architecture: str, layout: str) -> None:
+    def test_two_texts_are_read_as_one(self, name: str, architecture: str, layout: str) -> None:
         special = LAYOUTS[layout]
         tokenizer = Tokenizer.from_json(CHARACTERS.to_json(), special)
         between = {"own": (3,), "roberta": (2, 2), "t5": (2,), "bare": (3,)}[layout]
         for example, item in zip(
-            EXAMPLES, make_task(build, name, architecture, tokenizer=tokenizer).encode(EXAMPLES), strict=True
+            EXAMPLES, make_task(name, architecture, tokenizer=tokenizer).encode(EXAMPLES), strict=True
         ):
             first, second = tokenizer.encode([example.text, example.text_pair or ""])
             whole = [*special.begin, *first, *between, *second, *special.end]
@@ -176,8 +176,8 @@ class TestLayout:
                 shifted = [special.start, *whole[:-1]]
                 assert item.inputs.tolist() == (whole if name == "question_answering" else shifted)
 
-    def test_token_types_tell_the_texts_apart(self, build: Build) -> None:
-        task = make_task(build, "classification", "encoder_only")
+    def test_token_types_tell_the_texts_apart(self) -> None:
+        task = make_task("classification", "encoder_only")
         task.network.embedding = Embedding(vocab_size=CHARACTERS.vocab_size, d_model=32, num_token_types=2)
         items = task.encode([EXAMPLES[0], EXAMPLES[1]])
         found = task.forward(collate(items))
@@ -187,8 +187,8 @@ class TestLayout:
             assert_close(row, task.network(tokens, token_types=types.long())[0])
             assert not torch.allclose(row, task.network(tokens)[0])
 
-    def test_one_text_is_refused_where_pairs_are_read(self, build: Build) -> None:
-        task = make_task(build, "similarity", "encoder_only")
+    def test_one_text_is_refused_where_pairs_are_read(self) -> None:
+        task = make_task("similarity", "encoder_only")
         with pytest.raises(ValueError, match=r"'a': one text; expected a pair"):
             task.encode([Example("a", score=1.0)])
         with pytest.raises(ValueError, match=r"t\.tsv, line 3: there is no score"):
@@ -222,9 +222,9 @@ class TestTooLong:
             cut_pair(np.array(whole), prefix, 4, SpecialTokens())
 
     @cells
-    def test_a_network_that_has_diverged_is_still_asked(self, build: Build, name: str, architecture: str) -> None:
+    def test_a_network_that_has_diverged_is_still_asked(self, name: str, architecture: str) -> None:
         """The run ends by its loss, not by an answer that cannot be."""
-        task = make_task(build, name, architecture, max_length=11)
+        task = make_task(name, architecture, max_length=11)
         with torch.no_grad():
             for parameter in task.network.parameters():
                 parameter.fill_(torch.nan)
@@ -232,8 +232,8 @@ class TestTooLong:
         assert name != "question_answering" or answer == ""
 
     @cells
-    def test_what_predict_reads_is_what_training_reads(self, build: Build, name: str, architecture: str) -> None:
-        task = make_task(build, name, architecture, max_length=11)
+    def test_what_predict_reads_is_what_training_reads(self, name: str, architecture: str) -> None:
+        task = make_task(name, architecture, max_length=11)
         long = Example("ab" * 5, text_pair="cd" * 10, label="yes", score=0.5, answers=(AnswerSpan("cd", 0),))
         (item,) = task.enforce_max_length(task.encode([long]))
         assert item.longest == 11
@@ -244,8 +244,8 @@ class TestTooLong:
             assert prediction == predict(task, [("abab", "cdcd")])  # 11 tokens with the three around them
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_an_answer_that_is_cut_away_is_none(self, build: Build, architecture: str) -> None:
-        task = make_task(build, "question_answering", architecture, max_length=11)
+    def test_an_answer_that_is_cut_away_is_none(self, architecture: str) -> None:
+        task = make_task("question_answering", architecture, max_length=11)
         text = "cd" * 10
         examples = [
             Example("a" * n, text_pair=text, answers=(AnswerSpan(text[j : j + 2], j),)) for n in (4, 9) for j in (2, 3)
@@ -256,9 +256,9 @@ class TestTooLong:
 
 class TestAnswers:
     @pytest.mark.parametrize("tokenizer", [CHARACTERS, BPE(vocab_size=300).train(TEXTS)], ids=["char", "bpe"])
-    def test_the_span_covers_the_answer(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_the_span_covers_the_answer(self, tokenizer: Tokenizer) -> None:
         """No more than the tokens that have a part of it; and back from there to the text."""
-        task = make_task(build, "question_answering", "encoder_only", tokenizer=tokenizer, max_length=80)
+        task = make_task("question_answering", "encoder_only", tokenizer=tokenizer, max_length=80)
         for example, item in zip(EXAMPLES, task.encode(EXAMPLES), strict=True):
             first, last = (int(i) for i in item.labels)
             if not example.answers:
@@ -279,8 +279,8 @@ class TestAnswers:
             assert answer.text in said
             assert said in (example.text_pair or "")
 
-    def test_mistakes_are_named(self, build: Build) -> None:
-        task = make_task(build, "question_answering", "encoder_only")
+    def test_mistakes_are_named(self) -> None:
+        task = make_task("question_answering", "encoder_only")
         for example, message in (
             (
                 Example("a", text_pair="bc", answers=(AnswerSpan("c", 0),)),
@@ -342,10 +342,8 @@ def has_words(text: str) -> bool:
 
 class TestLoss:
     @cells
-    def test_is_the_mean_over_the_labels_whatever_stands_beside_them(
-        self, build: Build, name: str, architecture: str
-    ) -> None:
-        task = in_double(make_task(build, name, architecture))
+    def test_is_the_mean_over_the_labels_whatever_stands_beside_them(self, name: str, architecture: str) -> None:
+        task = in_double(make_task(name, architecture))
         items = task.encode(EXAMPLES)
         expected = [loss for item in items for loss in losses_of(task, item)]
         batch = collate(items)
@@ -426,8 +424,8 @@ class TestMetrics:
         assert value == pytest.approx(scipy.stats.pearsonr(x.double(), y.double()).statistic, rel=1e-12)
 
 
-def test_the_best_of_several_answers_counts(build: Build) -> None:
-    task = make_task(build, "question_answering", "encoder_only")
+def test_the_best_of_several_answers_counts() -> None:
+    task = make_task("question_answering", "encoder_only")
     (item,) = task.encode([Example("a", text_pair="bc bd", answers=(AnswerSpan("bc", 0), AnswerSpan("bd", 3)))])
     logits = torch.full((1, len(item.inputs), 2), -1.0)
     logits[0, item.prefix + 3, 0] = logits[0, item.prefix + 4, 1] = 9.0

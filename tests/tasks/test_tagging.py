@@ -2,9 +2,8 @@
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate, product
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
 from predicting import make_context
+from small_models import build
 from triptych.data import Characters, CorpusInfo, Example, collate
 from triptych.tasks import Tagging
 from triptych.tasks.tagging import entities, scheme_of
@@ -129,7 +129,7 @@ SENTENCES = [  # the words, their tags, and the tags that are guessed
 ]
 
 
-def make_task(build: Callable[..., Any], tags: tuple[str, ...]) -> Tagging:
+def make_task(tags: tuple[str, ...]) -> Tagging:
     """Of networks that know the words of the sentences."""
     tokenizer = Characters().train([text for text, *_ in SENTENCES])
     network = build("encoder_only", vocab_size=tokenizer.vocab_size, num_outputs=5)
@@ -137,7 +137,7 @@ def make_task(build: Callable[..., Any], tags: tuple[str, ...]) -> Tagging:
     return Tagging(context, label_smoothing=0.0)
 
 
-def test_record_and_log_say_how_tags_are_scored(build: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_record_and_log_say_how_tags_are_scored(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for tags, metrics, signature in (
         (("O", "B-X", "L-X"), {"accuracy", "entity_precision", "entity_recall", "entity_f1"},
@@ -146,16 +146,16 @@ def test_record_and_log_say_how_tags_are_scored(build: Callable[..., Any], caplo
          ("entity_f1", "tags:BILOU, untyped|match:words")),
         (("NOUN", "X"), {"accuracy"}, ("accuracy", "each tag by itself: the tags are not IO, BIO, BIOES, BILOU, BMES")),
     ):  # fmt: skip
-        task = make_task(build, tags)
+        task = make_task(tags)
         assert {*task.make_metrics("test")} == metrics
         assert task.signatures == dict([signature])
         task.on_train_start()
         assert ": ".join(signature) in caplog.messages
 
 
-def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[str, float]:
+def measured(size: int, guesses: list[str]) -> dict[str, float]:
     """The metrics of these sentences, so many at a time."""
-    task = make_task(build, LABELS)
+    task = make_task(LABELS)
     examples = [Example(text, words=tuple(text), tags=tuple(tags.split())) for text, tags, _ in SENTENCES]
     items = task.enforce_max_length(task.encode(examples))
     assert [item.num_scored for item in items] == [4, 2, 5]
@@ -173,17 +173,17 @@ def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[s
     return task.derived_metrics({name: float(metric.compute()) for name, metric in metrics.items()})
 
 
-def test_micro_averages_over_all_sentences_and_what_was_cut_is_missed(build: Callable[..., Any]) -> None:
+def test_micro_averages_over_all_sentences_and_what_was_cut_is_missed() -> None:
     """Right are 3 of 4, 2 of 2, and 4 of 8 words, of which three are cut away; found are 2 + 1 + 1 entities, of which
     1 + 1 + 0 are right; there are 2 + 1 + 2, of which one is cut away."""
     for size in (1, 2, 3):
-        found = measured(build, size, [guess for *_, guess in SENTENCES])
+        found = measured(size, [guess for *_, guess in SENTENCES])
         assert found["accuracy"] == 9 / 14
         assert found["entity_precision"] == 2 / 4
         assert found["entity_recall"] == 2 / 5
         assert found["entity_f1"] == pytest.approx(2 * (2 / 4) * (2 / 5) / (2 / 4 + 2 / 5))
 
 
-def test_of_no_entities_found_the_shares_are_zero(build: Callable[..., Any]) -> None:
-    found = measured(build, 3, ["O " * 8] * 3)
+def test_of_no_entities_found_the_shares_are_zero() -> None:
+    found = measured(3, ["O " * 8] * 3)
     assert [found[f"entity_{name}"] for name in ("precision", "recall", "f1")] == [0, 0, 0]

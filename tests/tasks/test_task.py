@@ -34,6 +34,7 @@ from torch.utils.data import DataLoader
 
 from cases import by_day, values_by_day
 from predicting import GREEDY, evaluating, in_double, learn, make_context, predict
+from small_models import build
 from triptych.data import (
     BPE,
     IGNORE_INDEX,
@@ -67,8 +68,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
 ]
-
-Build = Callable[..., Any]
 
 ARCHITECTURES = ("encoder_only", "decoder_only", "full")
 ALL = (*ARCHITECTURES, "prefix_lm")
@@ -154,7 +153,6 @@ def make_cost_log(task: Task) -> CostTracker:
 
 
 def make_task(
-    build: Build,
     name: str,
     architecture: str,
     *,
@@ -295,12 +293,12 @@ def logits_of(task: Task, item: EncodedExample) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def trained(build: Build) -> Callable[..., Task]:
+def trained() -> Callable[..., Task]:
     """A task that knows ``TRAINED`` by heart, by plain steps of AdamW on one batch; the rest it has never seen."""
 
     @cache
     def train(name: str, architecture: str, layout: str = "characters") -> Task:
-        task = make_task(build, name, architecture, tokenizer=LAYOUTS[layout])
+        task = make_task(name, architecture, tokenizer=LAYOUTS[layout])
         learn(task, task.encode(TRAINED), steps=150, lr=5e-3)
         return evaluating(task)
 
@@ -354,36 +352,34 @@ class TestLayout:
     """What is read, and what is scored."""
 
     @staticmethod
-    def layouts(
-        build: Build, name: str, architecture: str, tokenizer: Tokenizer
-    ) -> Iterator[tuple[Example, EncodedExample]]:
-        task = make_task(build, name, architecture, tokenizer=tokenizer)
+    def layouts(name: str, architecture: str, tokenizer: Tokenizer) -> Iterator[tuple[Example, EncodedExample]]:
+        task = make_task(name, architecture, tokenizer=tokenizer)
         for example, item in zip(EXAMPLES, task.encode(EXAMPLES), strict=True):
             assert item.example is example
             yield example, item
 
-    def test_translation_full(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_translation_full(self, tokenizer: Tokenizer) -> None:
         s = tokenizer.special
-        for example, item in self.layouts(build, "translation", "full", tokenizer):
+        for example, item in self.layouts("translation", "full", tokenizer):
             source, target = tokenizer.encode([example.text, example.target or ""])
             assert item.source is not None
             assert item.source.tolist() == [*s.begin, *source, *s.end]
             assert item.inputs.tolist() == [s.start, *s.target_begin, *target]
             assert item.labels.tolist() == [*s.target_begin, *target, s.eos]
 
-    def test_translation_decoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_translation_decoder_only(self, tokenizer: Tokenizer) -> None:
         """Scored are the target and the end alone, each at the place before it."""
         s = tokenizer.special
-        for example, item in self.layouts(build, "translation", "decoder_only", tokenizer):
+        for example, item in self.layouts("translation", "decoder_only", tokenizer):
             source, target = tokenizer.encode([example.text, example.target or ""])
             assert item.source is None
             assert item.inputs.tolist() == [*s.begin, *source, s.sep, *target]
             assert item.labels.tolist() == [IGNORE_INDEX] * (len(s.begin) + len(source)) + [*target, s.eos]
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_classification(self, build: Build, tokenizer: Tokenizer, architecture: str) -> None:
+    def test_classification(self, tokenizer: Tokenizer, architecture: str) -> None:
         s = tokenizer.special
-        for example, item in self.layouts(build, "classification", architecture, tokenizer):
+        for example, item in self.layouts("classification", architecture, tokenizer):
             (text,) = tokenizer.encode([example.text])
             whole = [*s.begin, *text, *s.end]
             assert item.labels.tolist() == [FACTS.labels.index(example.label or "")]
@@ -395,10 +391,10 @@ class TestLayout:
                 assert item.source is None
                 assert item.inputs.tolist() == whole
 
-    def test_language_modeling(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_language_modeling(self, tokenizer: Tokenizer) -> None:
         """Both architectures are scored on the same continuations, token by token."""
         s = tokenizer.special
-        pairs = [self.layouts(build, "language_modeling", a, tokenizer) for a in ("full", "decoder_only")]
+        pairs = [self.layouts("language_modeling", a, tokenizer) for a in ("full", "decoder_only")]
         for (example, full), (_, decoder) in zip(*pairs, strict=True):
             cut = prefix_length(example.text)
             prefix, rest = tokenizer.encode([example.text[:cut], example.text[cut:]])
@@ -412,10 +408,10 @@ class TestLayout:
             assert [*s.target_begin, *decoder.labels[decoder.prefix :]] == full.labels.tolist()
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_tagging(self, build: Build, tokenizer: Tokenizer, architecture: str) -> None:
+    def test_tagging(self, tokenizer: Tokenizer, architecture: str) -> None:
         """Each word's tag stands at its first token."""
         s = tokenizer.special
-        for example, item in self.layouts(build, "tagging", architecture, tokenizer):
+        for example, item in self.layouts("tagging", architecture, tokenizer):
             tokens, labels = [*s.begin], [IGNORE_INDEX] * len(s.begin)
             for word, tag in zip(example.words or (), example.tags or (), strict=True):
                 (piece,) = tokenizer.encode([word])
@@ -425,11 +421,11 @@ class TestLayout:
             assert item.labels.tolist() == [*labels, *(IGNORE_INDEX for _ in s.end)]
             assert (item.source is not None) == (architecture == "full")
 
-    def test_denoising_encoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_denoising_encoder_only(self, tokenizer: Tokenizer) -> None:
         """Four of ten tokens are scored; others are as they were."""
         s = tokenizer.special
         hidden = 0
-        for example, item in self.layouts(build, "denoising", "encoder_only", tokenizer):
+        for example, item in self.layouts("denoising", "encoder_only", tokenizer):
             (text,) = tokenizer.encode([example.text])
             expected = np.array([*s.begin, *text, *s.end])
             scored = item.labels != IGNORE_INDEX
@@ -439,11 +435,11 @@ class TestLayout:
             hidden += (item.inputs[scored] == s.mask).sum()
         assert hidden > 0
 
-    def test_denoising_full(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_denoising_full(self, tokenizer: Tokenizer) -> None:
         """The source is the text with spans of it, four of ten tokens in all, replaced by one mask each; between two
         tokens a mask may hide nothing."""
         s = tokenizer.special
-        for example, item in self.layouts(build, "denoising", "full", tokenizer):
+        for example, item in self.layouts("denoising", "full", tokenizer):
             (text,) = tokenizer.encode([example.text])
             assert item.inputs.tolist() == [s.start, *s.target_begin, *text]
             assert item.labels.tolist() == [*s.target_begin, *text, s.eos]
@@ -455,19 +451,17 @@ class TestLayout:
             assert re.fullmatch(pattern, "".join(map(chr, text)), re.DOTALL)
             assert (s.mask, s.mask) not in set(pairwise(source))
 
-    def test_denoising_decoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
+    def test_denoising_decoder_only(self, tokenizer: Tokenizer) -> None:
         s = tokenizer.special
-        for example, item in self.layouts(build, "denoising", "decoder_only", tokenizer):
+        for example, item in self.layouts("denoising", "decoder_only", tokenizer):
             (text,) = tokenizer.encode([example.text])
             assert (item.inputs.tolist(), item.labels.tolist()) == ([s.bos, *text], [*text, s.eos])
             assert item.source is None
 
     @pytest.mark.parametrize("text", ["", "a"])
     @pytest.mark.parametrize("architecture", ["full", "decoder_only"])
-    def test_a_line_too_short_for_a_prefix(
-        self, build: Build, tokenizer: Tokenizer, text: str, architecture: str
-    ) -> None:
-        task = make_task(build, "language_modeling", architecture, tokenizer=tokenizer)
+    def test_a_line_too_short_for_a_prefix(self, tokenizer: Tokenizer, text: str, architecture: str) -> None:
+        task = make_task("language_modeling", architecture, tokenizer=tokenizer)
         s = tokenizer.special
         (item,) = task.encode([Example(text)])
         target_begin = s.target_begin if architecture == "full" else ()
@@ -477,12 +471,12 @@ class TestLayout:
 
 
 @pytest.mark.parametrize("words", [("\x07", "a"), ("a", "\x07"), ("\x07",)], ids=["first", "last", "only"])
-def test_a_word_of_which_the_tokenizer_reads_nothing_is_unknown(build: Build, words: tuple[str, ...]) -> None:
+def test_a_word_of_which_the_tokenizer_reads_nothing_is_unknown(words: tuple[str, ...]) -> None:
     """BERT's drops control characters; the word keeps its tag."""
     backend = Backend.from_str(CHARACTERS.to_json())
     backend.num_labels_in_step = normalizers.Replace("\x07", "")
     tokenizer = Tokenizer(backend, LAYOUTS["gpt2"].special)
-    (item,) = make_task(build, "tagging", "encoder_only", tokenizer=tokenizer).encode(
+    (item,) = make_task("tagging", "encoder_only", tokenizer=tokenizer).encode(
         [Example("", words=words, tags=("odd",) * len(words))]
     )
     (a,) = tokenizer.encode(["a"])[0]
@@ -493,19 +487,19 @@ def test_a_word_of_which_the_tokenizer_reads_nothing_is_unknown(build: Build, wo
 class TestLoss:
     @pytest.mark.parametrize(("cell", "label_smoothing"), values_by_day(CELLS, [0.0, 0.2]), ids=str)
     def test_is_the_mean_over_the_scored_labels_however_they_are_split(
-        self, build: Build, cell: tuple[str, str], label_smoothing: float
+        self, cell: tuple[str, str], label_smoothing: float
     ) -> None:
         """Of an update: gradients of one, two and four accumulated batches, against each example by itself."""
         name, architecture = cell
         recorders = {}
         for parts in (1, 2, 4):
-            task = in_double(make_task(build, name, architecture, label_smoothing=label_smoothing))
+            task = in_double(make_task(name, architecture, label_smoothing=label_smoothing))
             items = task.encode(EXAMPLES[:8])
             num_scored = sum(int((item.labels != IGNORE_INDEX).sum()) for item in items)
             batches = [collate(items[i::parts], num_labels_in_step=num_scored) for i in range(parts)]
             recorders[parts] = fit(task, loader(*batches), accumulate=parts)
 
-        task = in_double(make_task(build, name, architecture, label_smoothing=label_smoothing))
+        task = in_double(make_task(name, architecture, label_smoothing=label_smoothing))
         criterion = nn.CrossEntropyLoss(label_smoothing=label_smoothing, ignore_index=IGNORE_INDEX, reduction="sum")
         losses = [criterion(logits_of(task, item), torch.from_numpy(item.labels)) for item in items]
         loss = torch.stack(losses).sum() / num_scored
@@ -519,19 +513,19 @@ class TestLoss:
                 assert_close(recorders[parts].gradients[n], recorders[1].gradients[n], atol=1e-12, rtol=0)
 
     @cells()
-    def test_the_loaders_split_an_update_exactly(self, build: Build, name: str, architecture: str) -> None:
+    def test_the_loaders_split_an_update_exactly(self, name: str, architecture: str) -> None:
         gradients = []
         for accumulate in (1, 4):
-            task = in_double(make_task(build, name, architecture))
+            task = in_double(make_task(name, architecture))
             data = make_data(task, step_size=StepSize(8, accumulate=accumulate))
             gradients.append(fit(task, data, accumulate=accumulate).gradients)
         for n in gradients[0]:
             assert_close(gradients[0][n], gradients[1][n], atol=1e-12, rtol=0)
 
     @cells()
-    def test_what_is_not_scored_adds_nothing(self, build: Build, name: str, architecture: str) -> None:
+    def test_what_is_not_scored_adds_nothing(self, name: str, architecture: str) -> None:
         """A row that is padding alone, or has no label: beside others, or in a batch of such rows."""
-        some = make_task(build, name, architecture).encode(TRAINED[:2])
+        some = make_task(name, architecture).encode(TRAINED[:2])
         nothing = np.array([], dtype=np.int64)
         ignored = np.full_like(some[0].labels, IGNORE_INDEX)
         source = None if some[0].source is None else nothing
@@ -541,14 +535,14 @@ class TestLoss:
         ]
         losses = []
         for items in (unscored, [*unscored, *some], some):
-            recorder = fit(make_task(build, name, architecture), loader(collate(items)))
+            recorder = fit(make_task(name, architecture), loader(collate(items)))
             assert all(gradient.isfinite().all() for gradient in recorder.gradients.values())
             losses.append(recorder.loss)
         assert losses == pytest.approx([0, losses[2], losses[2]], rel=1e-5)
 
     @cells([cell for cell in CELLS if cell[0] != "classification"])
-    def test_of_a_validation_too(self, build: Build, name: str, architecture: str) -> None:
-        task = make_task(build, name, architecture)
+    def test_of_a_validation_too(self, name: str, architecture: str) -> None:
+        task = make_task(name, architecture)
         some = task.encode(TRAINED[:2])
         unscored = EncodedExample(
             some[0].inputs, np.full_like(some[0].labels, IGNORE_INDEX), some[0].source, example=TRAINED[0]
@@ -561,36 +555,36 @@ class TestLoss:
         ("name", "architecture"),
         [("translation", "full"), ("language_modeling", "decoder_only"), ("denoising", "encoder_only")],
     )
-    def test_z_loss_is_added_in_training_alone(self, build: Build, name: str, architecture: str) -> None:
+    def test_z_loss_is_added_in_training_alone(self, name: str, architecture: str) -> None:
         """0.3 times the mean of (log sum of exp(logit))^2 over the scored labels."""
-        task = in_double(make_task(build, name, architecture, z_loss=0.3))
+        task = in_double(make_task(name, architecture, z_loss=0.3))
         items = task.encode(EXAMPLES[:4])
         places = [torch.from_numpy(item.labels) != IGNORE_INDEX for item in items]
         logits = [logits_of(task, item)[place] for item, place in zip(items, places, strict=True)]
         penalty = torch.cat(logits).logsumexp(-1).square().mean().item()
-        plain = fit(in_double(make_task(build, name, architecture)), loader(collate(items))).loss
+        plain = fit(in_double(make_task(name, architecture)), loader(collate(items))).loss
         assert fit(task, loader(collate(items))).loss == pytest.approx(plain + 0.3 * penalty, rel=1e-6)
         losses = [
-            validate(make_task(build, name, architecture, z_loss=z_loss), loader(collate(items)))["val/loss"]
+            validate(make_task(name, architecture, z_loss=z_loss), loader(collate(items)))["val/loss"]
             for z_loss in (0.0, 0.3)
         ]
         assert losses[0] == losses[1]
 
     @pytest.mark.parametrize("z_loss", [-0.1, math.inf, math.nan])
-    def test_refuses_a_z_loss_that_is_no_weight(self, build: Build, z_loss: float) -> None:
+    def test_refuses_a_z_loss_that_is_no_weight(self, z_loss: float) -> None:
         with pytest.raises(ValueError, match=rf"task\.z_loss={z_loss}: expected at least 0"):
-            make_task(build, "translation", "full", z_loss=z_loss)
+            make_task("translation", "full", z_loss=z_loss)
 
     @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, math.nan])
-    def test_refuses_a_smoothing_that_is_no_share(self, build: Build, label_smoothing: float) -> None:
+    def test_refuses_a_smoothing_that_is_no_share(self, label_smoothing: float) -> None:
         with pytest.raises(ValueError, match=rf"task\.label_smoothing={label_smoothing}: expected"):
-            make_task(build, "classification", "full", label_smoothing=label_smoothing)
+            make_task("classification", "full", label_smoothing=label_smoothing)
 
 
 @pytest.mark.parametrize("prefix", [3, 20, 30])
-def test_a_line_that_is_too_long_keeps_what_a_prefix_decoder_is_scored_on(build: Build, prefix: int) -> None:
+def test_a_line_that_is_too_long_keeps_what_a_prefix_decoder_is_scored_on(prefix: int) -> None:
     """The beginning of its prefix goes, but for the first token; then the end of the continuation."""
-    task = make_task(build, "language_modeling", "prefix_lm", max_length=16, max_new_tokens=6, truncates=True)
+    task = make_task("language_modeling", "prefix_lm", max_length=16, max_new_tokens=6, truncates=True)
     tokens, labels = np.arange(40), np.append(np.full(prefix, IGNORE_INDEX), np.arange(prefix + 1, 41))
     cut = task.truncate(EncodedExample(tokens, labels, prefix=prefix))
     assert len(cut.inputs) == len(cut.labels) == 16
@@ -734,9 +728,9 @@ class TestMetrics:
         assert counts == [[expected[true, guess] for guess in FACTS.labels] for true in FACTS.labels]
 
     @cells([cell for cell in CELLS if cell[0] == "translation"])
-    def test_beam_search(self, build: Build, trained: Callable[..., Task], name: str, architecture: str) -> None:
+    def test_beam_search(self, trained: Callable[..., Task], name: str, architecture: str) -> None:
         """The scores are those of what ``predict`` says, tokenised as asked for, with sacrebleu's own signature."""
-        task: Any = make_task(build, name, architecture, num_beams=4, bleu_tokenizer="char")
+        task: Any = make_task(name, architecture, num_beams=4, bleu_tokenizer="char")
         task.network.load_state_dict(trained(name, architecture).network.state_dict())
         metrics = make_trainer().test(make_module(task), make_data(task, eval_batch_size=7), verbose=False)[0]
         references = [example.target or "" for example in EXAMPLES]
@@ -781,9 +775,9 @@ class TestPredictions:
         assert predict(task, [TEXTS[0], long])[0] == EXAMPLES[0].target
 
     @cells([("language_modeling", "full"), ("language_modeling", "decoder_only")])
-    def test_of_a_stream_begin_anywhere(self, build: Build, name: str, architecture: str) -> None:
+    def test_of_a_stream_begin_anywhere(self, name: str, architecture: str) -> None:
         """Windows of a long text have no <bos>, so a prompt has none either; without a prompt it is all there is."""
-        task: Any = make_task(build, name, architecture, corpus=CorpusInfo(is_stream=True))
+        task: Any = make_task(name, architecture, corpus=CorpusInfo(is_stream=True))
         given: list[list[int]] = []
         task.decode = lambda ids: given.extend(ids) or [""] * len(ids)
         predict(task, ["abc", ""])
@@ -799,20 +793,20 @@ class TestPredictions:
             assert list(prediction.probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)
 
     @cells(WRITERS)
-    def test_end_after_max_new_tokens(self, build: Build, name: str, architecture: str) -> None:
-        task = make_task(build, name, architecture, max_new_tokens=3)
+    def test_end_after_max_new_tokens(self, name: str, architecture: str) -> None:
+        task = make_task(name, architecture, max_new_tokens=3)
         task.network.head.output.weight.data[EOS] = 0  # untrained: it would hardly ever end
         assert all(len(str(text)) <= 3 for text in predict(task, TEXTS))
         with pytest.raises(ValueError, match=r"task\.max_new_tokens=0: expected at least 1"):
-            make_task(build, name, architecture, max_new_tokens=0)
+            make_task(name, architecture, max_new_tokens=0)
 
-    def test_a_prompt_that_fills_the_table_is_refused(self, build: Build) -> None:
-        task = make_task(build, "translation", "decoder_only")
+    def test_a_prompt_that_fills_the_table_is_refused(self) -> None:
+        task = make_task("translation", "decoder_only")
         with pytest.raises(ValueError, match=r"40 tokens leaves no room: shape\.max_length=40"):
             predict(task, ["s" * 38])
 
-    def test_an_unknown_class_is_refused(self, build: Build) -> None:
-        task = make_task(build, "classification", "full")
+    def test_an_unknown_class_is_refused(self) -> None:
+        task = make_task("classification", "full")
         with pytest.raises(ValueError, match=r"text\.tsv, line 7: label 'three'; expected one of zero, one"):
             task.encode([Example("a", label="three", place=(Path("text.tsv"), 7))])
 
@@ -825,9 +819,9 @@ class TestTooLong:
         return Example(text, " ".join(text), "one", tuple(text), ("even",) * len(text))
 
     @cells()
-    def test_is_refused_or_truncated(self, build: Build, name: str, architecture: str) -> None:
+    def test_is_refused_or_truncated(self, name: str, architecture: str) -> None:
         short, long = (self.example(text) for text in ("ab", "abcdabcdabcd"))
-        task = make_task(build, name, architecture, max_length=8, max_new_tokens=3, truncates=True)
+        task = make_task(name, architecture, max_length=8, max_new_tokens=3, truncates=True)
         items = task.encode([short, long])
         fitted = task.enforce_max_length(items)
         assert fitted[0] is items[0]
@@ -844,8 +838,8 @@ class TestTooLong:
             task.enforce_max_length(items)
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
-    def test_classification_reads_the_beginning(self, build: Build, architecture: str) -> None:
-        task = make_task(build, "classification", architecture, max_length=8, truncates=True)
+    def test_classification_reads_the_beginning(self, architecture: str) -> None:
+        task = make_task("classification", architecture, max_length=8, truncates=True)
         (item,) = task.enforce_max_length(task.encode([self.example("abcdabcdabcd")]))
         kept = [BOS, *CHARACTERS.encode(["abcdab"])[0], EOS]
         if architecture == "full":
@@ -859,11 +853,11 @@ class TestTooLong:
         assert long.probabilities == pytest.approx(cut.probabilities, rel=1e-6)  # two rows of a product round apart
 
     @pytest.mark.parametrize("architecture", ["full", "decoder_only"])
-    def test_translation_of_a_source_that_is_cut(self, build: Build, architecture: str) -> None:
+    def test_translation_of_a_source_that_is_cut(self, architecture: str) -> None:
         """A decoder alone keeps room for the target; what predict reads is what the test read."""
         a, b = (CHARACTERS.encode([text])[0] for text in ("abcdabcdabcd", "st"))
         kept = [BOS, *a[:6], EOS] if architecture == "full" else [BOS, *a[:3], SEP]
-        task: Any = make_task(build, "translation", architecture, max_length=8, max_new_tokens=3, truncates=True)
+        task: Any = make_task("translation", architecture, max_length=8, max_new_tokens=3, truncates=True)
         (item,) = task.enforce_max_length(task.encode([Example("abcdabcdabcd", target="st")]))
         assert (item.source if architecture == "full" else item.inputs[: len(kept)]).tolist() == kept
         assert [label for label in item.labels.tolist() if label != IGNORE_INDEX] == [*b, EOS]
@@ -874,9 +868,9 @@ class TestTooLong:
         make_trainer().test(make_module(task), loader, verbose=False)
         assert seen == [kept, kept]
 
-    def test_translations_of_many_batches_find_their_batch(self, build: Build) -> None:
+    def test_translations_of_many_batches_find_their_batch(self) -> None:
         """Of which some are answered together, as many rows at a time as the largest has."""
-        task: Any = make_task(build, "translation", "full", max_length=8, max_new_tokens=3)
+        task: Any = make_task("translation", "full", max_length=8, max_new_tokens=3)
         words = map("".join, islice(product("abcd", repeat=3), 18))
         texts = [[word] * (1 + i % 2) for i, word in enumerate(words)]
         batches = [collate(task.encode([Example(text, target=text) for text in some])) for some in texts]
@@ -892,12 +886,12 @@ class TestTooLong:
         assert rows_at_once == [2, 2]
 
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_what_ends_a_whole_text_stays_its_end(self, build: Build, layout: str) -> None:
+    def test_what_ends_a_whole_text_stays_its_end(self, layout: str) -> None:
         """Be it one token, or none."""
         tokenizer = LAYOUTS[layout]
         (ids,) = tokenizer.encode(["abcdabcdabcd"])
         for name, architecture in (("classification", "encoder_only"), ("translation", "full")):
-            task = make_task(build, name, architecture, tokenizer=tokenizer, max_length=6, truncates=True)
+            task = make_task(name, architecture, tokenizer=tokenizer, max_length=6, truncates=True)
             (item,) = task.enforce_max_length(task.encode([self.example("abcdabcdabcd")]))
             read = item.inputs if item.source is None else item.source
             special = tokenizer.special
@@ -905,8 +899,8 @@ class TestTooLong:
             assert read.tolist() == [*special.begin, *ids[:room], *special.end]
 
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_predict_cuts_a_source_as_the_training_does(self, build: Build, layout: str) -> None:
-        task: Any = make_task(build, "translation", "full", tokenizer=LAYOUTS[layout], max_length=6, truncates=True)
+    def test_predict_cuts_a_source_as_the_training_does(self, layout: str) -> None:
+        task: Any = make_task("translation", "full", tokenizer=LAYOUTS[layout], max_length=6, truncates=True)
         (item,) = task.enforce_max_length(task.encode([self.example("abcdabcdabcd")]))
         seen: list[list[int]] = []
         task.decode = lambda ids, rows=None: seen.extend(ids) or [""] * len(ids)
@@ -916,24 +910,24 @@ class TestTooLong:
 
 class TestSeed:
     @staticmethod
-    def weights(build: Build, name: str, architecture: str, **seeds: int) -> list[Tensor]:
+    def weights(name: str, architecture: str, **seeds: int) -> list[Tensor]:
         """After five updates, with dropout."""
         seeds = {"weights": 0, "order": 0} | seeds
-        task = make_task(build, name, architecture, seed=seeds["weights"], dropout=0.2)
+        task = make_task(name, architecture, seed=seeds["weights"], dropout=0.2)
         task.seed = seeds.get("dropout", seeds["weights"])
         torch.manual_seed(random.randrange(10**6))  # whatever happened before
         fit(task, make_data(task, seed=seeds["order"]), max_steps=5)
         return [parameter.detach().clone() for parameter in task.network.parameters()]
 
     @cells()
-    def test_decides_the_weights_bit_by_bit(self, build: Build, name: str, architecture: str) -> None:
-        first, second = (self.weights(build, name, architecture) for _ in range(2))
+    def test_decides_the_weights_bit_by_bit(self, name: str, architecture: str) -> None:
+        first, second = (self.weights(name, architecture) for _ in range(2))
         assert all(map(torch.equal, first, second))
 
     @pytest.mark.parametrize("seed", ["weights", "order", "dropout"])
-    def test_another_one_gives_others(self, build: Build, seed: str) -> None:
-        first = self.weights(build, "translation", "full")
-        second = self.weights(build, "translation", "full", **{seed: 1})
+    def test_another_one_gives_others(self, seed: str) -> None:
+        first = self.weights("translation", "full")
+        second = self.weights("translation", "full", **{seed: 1})
         assert not all(map(torch.equal, first, second))
 
 
@@ -978,21 +972,21 @@ PRECISIONS = ["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 class TestTrainer:
     @pytest.mark.parametrize(("cell", "precision"), values_by_day(CELLS, PRECISIONS), ids=str)
-    def test_trains_and_validates_in_any_precision(self, build: Build, cell: tuple[str, str], precision: str) -> None:
-        task = make_task(build, *cell)
+    def test_trains_and_validates_in_any_precision(self, cell: tuple[str, str], precision: str) -> None:
+        task = make_task(*cell)
         fit(task, make_data(task), precision=precision)
         assert math.isfinite(validate(task, make_data(task), precision=precision)["val/loss"])
 
-    def test_steps_as_the_schedule_says(self, build: Build) -> None:
-        task = make_task(build, "classification", "encoder_only")
+    def test_steps_as_the_schedule_says(self) -> None:
+        task = make_task("classification", "encoder_only")
         trainer = make_trainer(max_steps=4, limit_val_batches=0)
         trainer.fit(make_module(task), make_data(task))
         (optimizer,) = trainer.optimizers
         assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2 * SCHEDULE(4)] * 2)
 
     @pytest.mark.parametrize("accumulate", [1, 2])
-    def test_the_cost_log_counts(self, build: Build, accumulate: int) -> None:
-        task = make_task(build, "translation", "full")
+    def test_the_cost_log_counts(self, accumulate: int) -> None:
+        task = make_task("translation", "full")
         cost_log, logger = make_cost_log(task), Memory()
         cost_log.flops_of_step = 1000  # of AdamW there are none
         items = task.encode(EXAMPLES)
@@ -1022,8 +1016,8 @@ class TestTrainer:
         assert row["train_flops"] == 3 * (counted - cost_log.unanswered * outputs) + 3 * cost_log.flops_of_step
         assert 0 < cost_log.seconds < row["elapsed_s"] < cost_log.wall_time
 
-    def test_the_cost_log_logs_the_norm_of_the_gradient_before_it_is_clipped(self, build: Build) -> None:
-        task, logger = make_task(build, "translation", "full"), Memory()
+    def test_the_cost_log_logs_the_norm_of_the_gradient_before_it_is_clipped(self) -> None:
+        task, logger = make_task("translation", "full"), Memory()
         options = {
             "logger": logger,
             "callbacks": [make_cost_log(task)],
@@ -1036,23 +1030,23 @@ class TestTrainer:
         assert row["train/grad_norm"] == pytest.approx(expected, rel=1e-5)
         assert row["train/loss"] == pytest.approx(recorder.loss)
 
-    def test_a_limit_of_zero_clips_nothing(self, build: Build) -> None:
+    def test_a_limit_of_zero_clips_nothing(self) -> None:
         """As in Lightning."""
         weights = []
         for limit in (None, 0):
-            task = make_task(build, "translation", "full")
+            task = make_task("translation", "full")
             fit(task, make_data(task), max_steps=2, gradient_clip_val=limit)
             weights.append(list(task.network.parameters()))
         assert all(map(torch.equal, *weights))
 
-    def test_the_cost_log_logs_the_learning_rate_of_each_update(self, build: Build) -> None:
-        task, logger = make_task(build, "translation", "full"), Memory()
+    def test_the_cost_log_logs_the_learning_rate_of_each_update(self) -> None:
+        task, logger = make_task("translation", "full"), Memory()
         fit(task, make_data(task), max_steps=4, logger=logger, callbacks=[make_cost_log(task)], log_every_n_steps=1)
         assert [row["lr"] for row in logger.rows] == pytest.approx([1e-2 * SCHEDULE(step) for step in range(4)])
 
-    def test_a_checkpoint_says_what_it_is(self, build: Build, tmp_path: Path) -> None:
+    def test_a_checkpoint_says_what_it_is(self, tmp_path: Path) -> None:
         tokenizer = LAYOUTS["bart"]
-        task = make_task(build, "classification", "full", tokenizer=tokenizer)
+        task = make_task("classification", "full", tokenizer=tokenizer)
         trainer = make_trainer(max_steps=1, callbacks=[CheckpointMetadata({"a": {"b": 1}}, task)], limit_val_batches=0)
         trainer.fit(make_module(task), make_data(task))
         trainer.save_checkpoint(tmp_path / "it.ckpt")
@@ -1062,14 +1056,14 @@ class TestTrainer:
         assert SpecialTokens.from_dict(info["special_tokens"]) == tokenizer.special != SpecialTokens()
         assert info["config"] == {"a": {"b": 1}}
         assert CorpusInfo.from_dict(info["corpus"]) == FACTS
-        again = make_task(build, "classification", "full", seed=1)
+        again = make_task("classification", "full", seed=1)
         make_module(again).load_state_dict(checkpoint["state_dict"])
         assert all(map(torch.equal, again.network.parameters(), task.network.parameters()))
 
     @pytest.mark.filterwarnings("ignore:.*fork")
     @pytest.mark.parametrize("skips", [False, True])
-    def test_ranks_agree_in_float16_that_a_loss_of_one_is_not_finite(self, build: Build, skips: bool) -> None:
-        task = make_task(build, "translation", "full")
+    def test_ranks_agree_in_float16_that_a_loss_of_one_is_not_finite(self, skips: bool) -> None:
+        task = make_task("translation", "full")
         module = make_module(task, optimizer=replace(OPTIMIZER, fused=False), skips_not_finite=skips)
         forks, port = multiprocessing.get_context("fork"), str(find_free_network_port())
         outcomes = forks.SimpleQueue()
@@ -1082,10 +1076,8 @@ class TestTrainer:
         expected = "1 skipped" if skips else "not finite at step 2"
         assert found == {0: expected, 1: expected}
 
-    def test_progress_counts_updates(
-        self, build: Build, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        task = make_task(build, "classification", "full")
+    def test_progress_counts_updates(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        task = make_task("classification", "full")
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         fit(task, make_data(task), max_steps=2, callbacks=[ProgressBar(refresh_rate=1)], enable_progress_bar=True)
         shown = capsys.readouterr().out
@@ -1094,10 +1086,10 @@ class TestTrainer:
         assert "v_num" not in shown
 
     def test_progress_without_a_terminal_is_a_line_at_times(
-        self, build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A minute without one is over at each step here."""
-        task = make_task(build, "classification", "full")
+        task = make_task("classification", "full")
         monkeypatch.setattr(progress_bar, "SILENT_S", 0.0)
         with caplog.at_level(logging.INFO, "triptych"):
             fit(

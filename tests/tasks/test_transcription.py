@@ -22,25 +22,24 @@ from triptych.nn import FrameEmbedding
 from triptych.tasks import Transcription
 from triptych.training import TrainingModule
 
-Build = Callable[..., Any]
 ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_lm")
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 DIGITS = ToneDigits(min_digits=1, max_digits=3, noise=0.3, num_train=12, num_validation=2, num_test=4, seed=1)
 TOKENIZER = words_of([" ".join("0123456789")])
 
 
-def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beams: int = 1, **options: Any) -> Any:
+def make_task(architecture: str, *, max_length: int = 80, num_beams: int = 1, **options: Any) -> Any:
     frames = FrameEmbedding(rate=8000, num_mels=16, d_model=32, **options)
-    network = reading(build, architecture, frames, TOKENIZER.vocab_size, max_length)
+    network = reading(architecture, frames, TOKENIZER.vocab_size, max_length)
     context = make_context(network, TOKENIZER, max_length)
     return Transcription(context, label_smoothing=0.0, max_new_tokens=6, **GREEDY | {"num_beams": num_beams})
 
 
 @every_architecture
-def test_what_is_said_is_written(architecture: str, build: Build) -> None:
+def test_what_is_said_is_written(architecture: str) -> None:
     """Digits that are known by heart, each heard by itself and beside others."""
     torch.manual_seed(0)
-    task = make_task(build, architecture)
+    task = make_task(architecture)
     examples = DIGITS.splits().train[:5]
     assert learn(task, task.encode(examples), steps=900, until=0.02)[-1] < 0.1
     sounds = [task.model_input(example) for example in examples]
@@ -50,9 +49,9 @@ def test_what_is_said_is_written(architecture: str, build: Build) -> None:
     assert predict(task, sounds[:3]) == [example.target for example in examples[:3]]
 
 
-def test_the_loss_is_that_of_all_paths(build: Build) -> None:
+def test_the_loss_is_that_of_all_paths() -> None:
     """In float64, by enumeration."""
-    task = evaluating(in_double(make_task(build, "encoder_only", stem="stacked", stride=8)))
+    task = evaluating(in_double(make_task("encoder_only", stem="stacked", stride=8)))
     example = Example("short", target="4 4", audio=Audio.of(np.sin(np.arange(3200)), 8000))
     [item] = task.encode([example])
     batch = collate([item])
@@ -69,16 +68,16 @@ def test_the_loss_is_that_of_all_paths(build: Build) -> None:
 
 
 @every_architecture
-def test_a_batch_is_the_sum_of_its_sounds(architecture: str, build: Build) -> None:
-    task = evaluating(make_task(build, architecture))
+def test_a_batch_is_the_sum_of_its_sounds(architecture: str) -> None:
+    task = evaluating(make_task(architecture))
     items = task.encode(DIGITS.splits().train[:5])
     losses = [float(task.training_loss(collate([item]))) for item in items]
     assert float(task.training_loss(collate(items))) == pytest.approx(sum(losses), rel=1e-4)
 
 
 @every_architecture
-def test_a_process_without_sounds_adds_nothing(architecture: str, build: Build) -> None:
-    task = make_task(build, architecture)
+def test_a_process_without_sounds_adds_nothing(architecture: str) -> None:
+    task = make_task(architecture)
     loss = task.training_loss(empty_batch(task.encode(DIGITS.splits().train[:1])[0], 7))
     loss.backward()
     assert float(loss) == 0
@@ -86,8 +85,8 @@ def test_a_process_without_sounds_adds_nothing(architecture: str, build: Build) 
 
 
 @every_architecture
-def test_layouts(architecture: str, build: Build) -> None:
-    task, special = make_task(build, architecture), TOKENIZER.special
+def test_layouts(architecture: str) -> None:
+    task, special = make_task(architecture), TOKENIZER.special
     example = DIGITS.splits().train[0]
     [item] = task.encode([example])
     ids, frames = TOKENIZER.encode([example.target or ""])[0], task.audio.features(example)
@@ -102,8 +101,8 @@ def test_layouts(architecture: str, build: Build) -> None:
 
 
 class TestMistakes:
-    def test_silence_and_what_is_missing(self, build: Build) -> None:
-        task, sound = make_task(build, "full"), DIGITS.splits().train[0].audio
+    def test_silence_and_what_is_missing(self) -> None:
+        task, sound = make_task("full"), DIGITS.splits().train[0].audio
         for example, message in (
             (Example("a", target="1", audio=Audio.of(np.zeros(4000), 8000)), "'a': the audio is silent"),
             (Example("a", target="1"), "'a': no audio"),
@@ -113,23 +112,23 @@ class TestMistakes:
             with pytest.raises(ValueError, match=message):
                 task.encode([example])
 
-    def test_a_text_that_no_path_has(self, build: Build) -> None:
-        task = make_task(build, "encoder_only", stride=4)
+    def test_a_text_that_no_path_has(self) -> None:
+        task = make_task("encoder_only", stride=4)
         short = Audio.of(np.sin(np.arange(800)), 8000)  # 10 frames
         with pytest.raises(ValueError, match="'a': 3 positions for a text that needs 5"):
             task.encode([Example("a", target="1 1 1", audio=short)])
         assert task.encode([Example("a", target="1 2 1", audio=short)])
 
-    def test_a_text_that_is_too_long_for_what_is_left_of_its_sound(self, build: Build) -> None:
-        task = make_task(build, "encoder_only", max_length=3)
+    def test_a_text_that_is_too_long_for_what_is_left_of_its_sound(self) -> None:
+        task = make_task("encoder_only", max_length=3)
         (item,) = task.encode([Example("s", target="1 1 2", audio=Audio.of(np.sin(np.arange(4000)), 8000))])
         with pytest.raises(ValueError, match=r"3 positions for a text that needs 4 \(batch.too_long=drop leaves it"):
             task.truncate_audio(item)
-        kept = make_task(build, "encoder_only", max_length=4).truncate_audio(item)
+        kept = make_task("encoder_only", max_length=4).truncate_audio(item)
         assert task.audio.embedding.count(len(kept.inputs)) == 4
 
-    def test_a_sound_of_another_rate_is_resampled(self, build: Build) -> None:
-        task = make_task(build, "full")
+    def test_a_sound_of_another_rate_is_resampled(self) -> None:
+        task = make_task("full")
         fast = Audio.of(np.sin(np.arange(16000) / 3), 16000)
         assert task.audio.features(Example("a", audio=fast)).shape == (100, 16)
 
@@ -173,9 +172,9 @@ def test_a_sound_with_too_many_positions(
 
 
 @every_architecture
-def test_the_head_is_asked_as_often_as_is_counted(architecture: str, build: Build) -> None:
+def test_the_head_is_asked_as_often_as_is_counted(architecture: str) -> None:
     """Of an encoder at each position, also beside a longer text; of the others where a token is scored."""
-    task = make_task(build, architecture)
+    task = make_task(architecture)
     task.network.train()
     batch = collate(task.encode(DIGITS.splits().train[:6]))
     asked = list[int]()
@@ -202,8 +201,8 @@ class TestSpeakers:
             made.append(replace(Audio.of(samples * (4 if i % 2 else 1), 8000), speaker="ab"[i % 2]))
         return made
 
-    def test_the_mean_frame_of_a_speaker_is_taken_from_all_that_he_says(self, build: Build) -> None:
-        task, sounds = make_task(build, "encoder_only"), self.sounds()
+    def test_the_mean_frame_of_a_speaker_is_taken_from_all_that_he_says(self) -> None:
+        task, sounds = make_task("encoder_only"), self.sounds()
         plain = [task.audio.features(Example("s", audio=sound)) for sound in sounds]
         task.audio.has_speakers = True
         task.audio.update_speaker_means(sounds)
@@ -215,26 +214,26 @@ class TestSpeakers:
         stranger = replace(sounds[0], speaker="")
         np.testing.assert_allclose(task.audio.features(Example("s", audio=stranger)).mean(0), 0, atol=1e-5)
 
-    def test_the_mean_of_hours_is_exact(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-        task = make_task(build, "encoder_only")
+    def test_the_mean_of_hours_is_exact(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        task = make_task("encoder_only")
         task.audio.has_speakers = True
         frames = np.random.default_rng(0).normal(-0.7, 0.1, (200_000, 4)).astype(np.float32)
         monkeypatch.setattr(task.audio, "_frames", lambda sound: frames)
         task.audio.update_speaker_means(self.sounds()[:1])
         np.testing.assert_allclose(task.audio.speaker_means["a"], frames.astype(np.float64).mean(0), rtol=2e-7)
 
-    def test_answers_do_not_depend_on_who_else_is_heard(self, build: Build) -> None:
-        task, sounds = make_task(build, "encoder_only"), self.sounds()
+    def test_answers_do_not_depend_on_who_else_is_heard(self) -> None:
+        task, sounds = make_task("encoder_only"), self.sounds()
         task.audio.has_speakers = True
         together = predict(task, sounds)
-        apart = make_task(build, "encoder_only")
+        apart = make_task("encoder_only")
         apart.network.load_state_dict(task.network.state_dict())
         apart.audio.has_speakers = True
         found = [predict(apart, sounds[speaker::2]) for speaker in (0, 1)]
         assert together == [found[i % 2][i // 2] for i in range(6)]
 
-    def test_without_speakers_sounds_are_heard_as_they_are(self, build: Build) -> None:
-        task, (sound, *_) = make_task(build, "encoder_only"), self.sounds()
+    def test_without_speakers_sounds_are_heard_as_they_are(self) -> None:
+        task, (sound, *_) = make_task("encoder_only"), self.sounds()
         task.audio.update_speaker_means([sound])
         assert task.audio.speaker_means == {}
         np.testing.assert_array_equal(
@@ -242,9 +241,9 @@ class TestSpeakers:
         )
 
 
-def test_errors_of_each_sound(build: Build) -> None:
+def test_errors_of_each_sound() -> None:
     """One word of three is wrong, two of its letters; where nothing is said, each letter is."""
-    task = make_task(build, "full")
+    task = make_task("full")
     metrics = TrainingModule(task).metrics_of("test")
     outputs, references = ["one two five", "ab"], ["one two nine", ""]
     assert task.score(metrics, outputs, references) == {

@@ -3,7 +3,6 @@
 import logging
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from omegaconf import OmegaConf
 from torchmetrics.functional.text.rouge import rouge_score
 
 from predicting import GREEDY, make_context
+from small_models import build
 from triptych.config import ConfigError
 from triptych.data import Characters, Example
 from triptych.evaluate import set_tokenizers
@@ -42,7 +42,7 @@ NOT_SPLIT = {
 }  # fmt: skip
 
 
-def make_task(build: Callable[..., Any], kind: type[Task], **options: Any) -> Any:
+def make_task(kind: type[Task], **options: Any) -> Any:
     tokenizer = Characters().train(["abc"])
     network = build("decoder_only", vocab_size=tokenizer.vocab_size, num_outputs=tokenizer.vocab_size)
     context = make_context(network, tokenizer, 6, truncates=False)
@@ -68,10 +68,10 @@ def nearly(texts: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("tokenizer", ["13a", "zh", "char", "intl", "none"])
-def test_bleu_is_sacrebleus_with_each_tokenizer(build: Callable[..., Any], tokenizer: str) -> None:
+def test_bleu_is_sacrebleus_with_each_tokenizer(tokenizer: str) -> None:
     """Chosen in the training or in the evaluation."""
-    trained = make_task(build, Translation, bleu_tokenizer=tokenizer)
-    evaluated = make_task(build, Translation, bleu_tokenizer="13a")
+    trained = make_task(Translation, bleu_tokenizer=tokenizer)
+    evaluated = make_task(Translation, bleu_tokenizer="13a")
     set_tokenizers(evaluated, tokenizer, None)
     for texts in TEXTS.values():
         outputs = nearly(texts)
@@ -85,12 +85,10 @@ def test_bleu_is_sacrebleus_with_each_tokenizer(build: Callable[..., Any], token
 
 @pytest.mark.parametrize("kind", [TextToText, Chat])
 @pytest.mark.parametrize("tokenizer", ["google", "characters", "whitespace"])
-def test_rouge_is_googles_of_words_in_letters_that_it_knows(
-    build: Callable[..., Any], tokenizer: str, kind: type[Task]
-) -> None:
+def test_rouge_is_googles_of_words_in_letters_that_it_knows(tokenizer: str, kind: type[Task]) -> None:
     """Each word, or character, is written as a word of a to z of its own; then Google's ROUGE knows it."""
     options = {"chat_template": None} if kind is Chat else {}
-    task = make_task(build, kind, rouge_tokenizer="google", **options)
+    task = make_task(kind, rouge_tokenizer="google", **options)
     set_tokenizers(task, None, tokenizer)
     names: dict[str, str] = {}
 
@@ -119,10 +117,10 @@ def test_rouge_is_googles_of_words_in_letters_that_it_knows(
 @pytest.mark.parametrize(("score", "tokenizer"), NOT_SPLIT)
 @pytest.mark.parametrize("language", TEXTS)
 def test_what_is_not_split_is_said_once(
-    build: Callable[..., Any], caplog: pytest.LogCaptureFixture, score: str, tokenizer: str, language: str
+    caplog: pytest.LogCaptureFixture, score: str, tokenizer: str, language: str
 ) -> None:
     kind: type[Task] = Translation if score == "bleu" else TextToText
-    task = make_task(build, kind, **{f"{score}_tokenizer": tokenizer})
+    task = make_task(kind, **{f"{score}_tokenizer": tokenizer})
     references = TEXTS[language]
     task.warn_of_scripts([Example("abc", target=reference) for reference in references])
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -137,8 +135,8 @@ def test_what_is_not_split_is_said_once(
     assert re.findall(rf"task\.{score}_tokenizer=(\w+)", warning.partition("little")[2]) == fit
 
 
-def test_names_in_other_scripts_are_no_reason(build: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
-    task = make_task(build, TextToText)
+def test_names_in_other_scripts_are_no_reason(caplog: pytest.LogCaptureFixture) -> None:
+    task = make_task(TextToText)
     task.warn_of_scripts([Example("a", target="He said Привет" if i == 50 else "He said hello") for i in range(100)])
     assert not caplog.records
 
@@ -166,9 +164,7 @@ def test_word_error_rates_too(caplog: pytest.LogCaptureFixture) -> None:
         ("13b", r"expected one of .*; did you mean 13a\?|did you mean 13a\?"),
     ],
 )
-def test_what_is_absent_is_refused_in_a_line(
-    build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tokenizer: str, message: str
-) -> None:
+def test_what_is_absent_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch, tokenizer: str, message: str) -> None:
     """Before any data are read, and without a look at the network."""
     monkeypatch.setattr(scores, "MODELS", {name: Path("/nowhere") / path.name for name, path in scores.MODELS.items()})
     settings = OmegaConf.create({"bleu_tokenizer": tokenizer})
@@ -176,15 +172,15 @@ def test_what_is_absent_is_refused_in_a_line(
         Translation.check_architecture("full", settings)
     assert "\n" not in str(refusal.value)
     with pytest.raises(ConfigError, match=rf"^bleu_tokenizer={tokenizer}: {message}"):
-        set_tokenizers(make_task(build, Translation, bleu_tokenizer="13a"), tokenizer, None)
+        set_tokenizers(make_task(Translation, bleu_tokenizer="13a"), tokenizer, None)
 
 
-def test_scores_that_a_task_has_not_are_refused(build: Callable[..., Any]) -> None:
+def test_scores_that_a_task_has_not_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^rouge_tokenizer=characters: translation has no ROUGE"):
-        set_tokenizers(make_task(build, Translation, bleu_tokenizer="13a"), None, "characters")
+        set_tokenizers(make_task(Translation, bleu_tokenizer="13a"), None, "characters")
     with pytest.raises(ConfigError, match=r"^bleu_tokenizer=zh: text_to_text has no BLEU"):
-        set_tokenizers(make_task(build, TextToText), "zh", None)
+        set_tokenizers(make_task(TextToText), "zh", None)
     with pytest.raises(ConfigError, match=r"^rouge_tokenizer=words: expected one of google, whitespace, characters"):
-        set_tokenizers(make_task(build, TextToText), None, "words")
+        set_tokenizers(make_task(TextToText), None, "words")
     with pytest.raises(ValueError, match=r"^task\.rouge_tokenizer=words: "):
-        make_task(build, TextToText, rouge_tokenizer="words")
+        make_task(TextToText, rouge_tokenizer="words")

@@ -1,6 +1,6 @@
 """``TrainingModule``: what it registers, and which predictions of a test it keeps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
 from predicting import predict
+from small_models import build
 from triptych.data import Batch, Characters, CorpusInfo, Example, collate
 from triptych.tasks import Predictions, TaskContext, TestPrediction, Translation
 from triptych.training import TrainingModule
@@ -25,7 +26,7 @@ QUIET: dict[str, Any] = {
 
 
 @pytest.fixture
-def task(build: Callable[..., Any]) -> Translation:
+def task() -> Translation:
     network = build("full", vocab_size=TOKENIZER.vocab_size, max_length=12)
     context = TaskContext(network=network, tokenizer=TOKENIZER, corpus=CorpusInfo(), seed=0, max_length=12)
     return Translation(

@@ -15,6 +15,7 @@ from torch.optim import lr_scheduler
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from small_models import build
 from triptych.assembly.make_task import without_values
 from triptych.training.optimizers import SGD, Adafactor, AdamW, Muon, ScheduleFreeAdamW, decay_groups, optimizer_flops
 from triptych.training.schedules import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
@@ -147,7 +148,7 @@ class TestDecayGroups:
     @pytest.mark.parametrize("position", ["learned", "relative_bias", "rotary"])
     @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
     def test_matrices_decay_and_nothing_else(
-        self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool, position: str, norm: str
+        self, architecture: str, tie_word_embeddings: bool, position: str, norm: str
     ) -> None:
         """By name: projections of attention and feed-forward, and the head's unless it is the token table."""
         model = build(architecture, tie_word_embeddings=tie_word_embeddings, position=position, norm=norm, gated=True)
@@ -162,9 +163,7 @@ class TestDecayGroups:
 
     @every_architecture
     @pytest.mark.parametrize("tie_word_embeddings", [False, True])
-    def test_each_trainable_parameter_is_there_once(
-        self, build: Callable[..., Any], architecture: str, tie_word_embeddings: bool
-    ) -> None:
+    def test_each_trainable_parameter_is_there_once(self, architecture: str, tie_word_embeddings: bool) -> None:
         model = build(architecture, tie_word_embeddings=tie_word_embeddings)
         for parameter in model.embedding.parameters():
             parameter.requires_grad_(False)
@@ -195,7 +194,7 @@ class TestAdamW:
         for name, parameter in model.named_parameters():
             assert_close(parameter.detach(), expected[name], atol=1e-12, rtol=0)
 
-    def test_steps_as_torch_adamw(self, build: Callable[..., Any]) -> None:
+    def test_steps_as_torch_adamw(self) -> None:
         """By torch's plain loop over the parameters; eps is above the rounding errors of gradients that are zero."""
         settings = BASE | {"eps": 1e-3}
         models = [build("full", tie_word_embeddings=True).double() for _ in range(2)]
@@ -240,7 +239,7 @@ def is_decayed(name: str) -> float:
 
 class TestEachOptimizer:
     @every_optimizer
-    def test_decays_what_adamw_decays(self, build: Callable[..., Any], name: str) -> None:
+    def test_decays_what_adamw_decays(self, name: str) -> None:
         model = build("full")
         decayed: set[str] = set()
         for group in OPTIMIZERS[name](model).param_groups:
@@ -248,7 +247,7 @@ class TestEachOptimizer:
         assert decayed == names(model, decay_groups(model, 0.1)[0]["params"])
 
     @every_optimizer
-    def test_goes_on_from_a_saved_state_to_the_last_bit(self, build: Callable[..., Any], name: str) -> None:
+    def test_goes_on_from_a_saved_state_to_the_last_bit(self, name: str) -> None:
         one = build("decoder_only")
         first = OPTIMIZERS[name](one)
         for _ in range(2):
@@ -265,7 +264,7 @@ class TestEachOptimizer:
         assert all(map(torch.equal, one.parameters(), two.parameters()))
 
     @every_optimizer
-    def test_an_update_without_gradients_has_not_been(self, build: Callable[..., Any], name: str) -> None:
+    def test_an_update_without_gradients_has_not_been(self, name: str) -> None:
         """This is how an update that is not finite is left out."""
         model = build("decoder_only")
         optimizer = OPTIMIZERS[name](model)
@@ -313,7 +312,7 @@ class TestEachOptimizer:
 
 class TestOperations:
     @every_optimizer
-    def test_are_those_of_a_real_step(self, build: Callable[..., Any], name: str) -> None:
+    def test_are_those_of_a_real_step(self, name: str) -> None:
         """As torch counts them on a CPU."""
         model = build("full", tie_word_embeddings=True)
         on_meta = without_values(model)
@@ -323,7 +322,7 @@ class TestOperations:
             optimizer.step()
         assert optimizer_flops(on_meta, OPTIMIZERS[name]) == counter.get_total_flops()
 
-    def test_of_muon_are_five_iterations(self, build: Callable[..., Any]) -> None:
+    def test_of_muon_are_five_iterations(self) -> None:
         """Of each matrix X of r x c, r <= c: A = X X', B = b A + c A A, a X + B X. Jordan et al. 2024."""
         model = build("decoder_only").to("meta")
         linears = [m for layer in model.decoder.layers for m in layer.modules() if isinstance(m, nn.Linear)]
@@ -331,13 +330,13 @@ class TestOperations:
         assert optimizer_flops(model, OPTIMIZERS["muon"]) == sum(5 * (4 * r * r * c + 2 * r**3) for r, c in sizes) > 0
 
     @pytest.mark.parametrize("name", ["adamw", "sgd", "schedule_free_adamw"])
-    def test_others_have_no_products(self, build: Callable[..., Any], name: str) -> None:
+    def test_others_have_no_products(self, name: str) -> None:
         assert optimizer_flops(build("decoder_only").to("meta"), OPTIMIZERS[name]) == 0
 
 
 class TestMuon:
     @every_architecture
-    def test_has_the_matrices_of_the_blocks_alone(self, build: Callable[..., Any], architecture: str) -> None:
+    def test_has_the_matrices_of_the_blocks_alone(self, architecture: str) -> None:
         model = build(architecture, position="learned", gated=True)
         inner, matrices, rest = OPTIMIZERS["muon"](model).param_groups
         everything = {name for name, _ in model.named_parameters()}
@@ -346,7 +345,7 @@ class TestMuon:
         assert names(model, matrices["params"]) == {"head.output.weight"}
         assert names(model, rest["params"]) == everything - names(model, inner["params"]) - {"head.output.weight"}
 
-    def test_a_matrix_steps_along_the_singular_vectors_of_its_momentum(self, build: Callable[..., Any]) -> None:
+    def test_a_matrix_steps_along_the_singular_vectors_of_its_momentum(self) -> None:
         """Jordan et al. 2024 in float64: their five steps of Newton and Schulz leave singular values between 0.5 and
         1.5, in bfloat16, where the SVD has 1, but for those that were nearly 0. The scale is that of Liu et al. 2025,
         equation 4."""
@@ -371,7 +370,7 @@ class TestMuon:
                 assert core.diagonal().max() < 1.5
                 assert float((core - core.diagonal().diag()).abs().max()) < 0.05
 
-    def test_everything_else_steps_as_torch_adamw(self, build: Callable[..., Any]) -> None:
+    def test_everything_else_steps_as_torch_adamw(self) -> None:
         model, other = (build("full").double() for _ in range(2))
         other.load_state_dict(model.state_dict())
         mine, adamw = OPTIMIZERS["muon"](model), AdamW(**BASE)(other)

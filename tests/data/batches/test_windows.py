@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from small_models import random_model
 from triptych.data import IGNORE_INDEX, EncodedExample, Example, Windows
 from triptych.data.batches.windows import split_into_windows as windows_of_line
 from triptych.data.tokenizers.tokenizer import SpecialTokens
@@ -117,13 +118,11 @@ def test_refuses_a_text_without_a_next_token(num_tokens: int) -> None:
     length=st.integers(1, 12),
     stride=st.integers(1, 12),
 )
-def test_documents_are_scored_whole_and_never_together(
-    random_model: Any, sizes: list[list[int]], length: int, stride: int
-) -> None:
+def test_documents_are_scored_whole_and_never_together(sizes: list[list[int]], length: int, stride: int) -> None:
     """The log-likelihood is that of each token by itself, in float64: after the tokens of its own document that its
     window has, which are at least length - stride."""
     stride, eos = min(stride, length), 2
-    model, generator = decoder(random_model), np.random.default_rng(len(sizes))
+    model, generator = decoder(), np.random.default_rng(len(sizes))
     texts, ends, expected, num_labels = [], [], 0.0, 0
     for documents in sizes:
         ids = [eos]
@@ -162,7 +161,7 @@ def test_a_line_is_scored_whole(size: int, prefix: int, length: int, stride: int
 
 
 @cache
-def decoder(random_model: Any) -> Any:
+def decoder() -> Any:
     torch.manual_seed(0)
     return random_model("decoder_only")
 

@@ -20,6 +20,7 @@ from transformers import (
 
 from cases import values_by_day
 from parts import POSITIONS
+from small_models import pad, random_model
 from triptych.models.generation import BeamSearch, Hypothesis, NextToken, Sampling, beam_search, generate
 
 EarlyStopping = bool | Literal["never"]
@@ -263,15 +264,7 @@ class TestModels:
     """
 
     @given(sentences=sentences, end=ends, search=beam_searches())
-    def test_decoder(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        position: str,
-        sentences: list[tuple[int, int]],
-        end: int,
-        search: BeamSearch,
-    ) -> None:
+    def test_decoder(self, position: str, sentences: list[tuple[int, int]], end: int, search: BeamSearch) -> None:
         decoder = random_model("decoder_only", position=position)
         rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in sentences], [n for _, n in sentences]
 
@@ -284,15 +277,7 @@ class TestModels:
         assert_same(found, alone(whole, rows, limits=limits, search=search, end=end), tolerance=1e-6)
 
     @given(sentences=sentences, end=ends, search=beam_searches())
-    def test_full_model(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        position: str,
-        sentences: list[tuple[int, int]],
-        end: int,
-        search: BeamSearch,
-    ) -> None:
+    def test_full_model(self, position: str, sentences: list[tuple[int, int]], end: int, search: BeamSearch) -> None:
         full, start = random_model("full", position=position), torch.tensor([[1]])
         rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in sentences], [n for _, n in sentences]
 
@@ -310,13 +295,7 @@ class TestOneBeam:
     @settings(max_examples=30)
     @given(sentences=sentences, end=ends, length_penalty=penalties, early_stopping=rules)
     def test_is_greedy_search(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        sentences: list[tuple[int, int]],
-        end: int,
-        length_penalty: float,
-        early_stopping: EarlyStopping,
+        self, sentences: list[tuple[int, int]], end: int, length_penalty: float, early_stopping: EarlyStopping
     ) -> None:
         decoder = random_model("decoder_only")
         rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in sentences], [n for _, n in sentences]

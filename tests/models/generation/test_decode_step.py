@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from cases import values_by_day
 from interop import test_decoder_families, test_full_families
 from oracle import Case, decoded_alike, name_of
+from small_models import pad, random_model
 from triptych.models.generation import BeamSearch, LogitsProcessors, Sampling, beam_search, decode_step, generate
 from triptych.models.generation.decode_step import DecodeStepPool, DecodeStepSize
 
@@ -35,7 +36,7 @@ few_examples = settings(max_examples=4)
 
 
 @pytest.fixture(scope="session")
-def writer(random_model: Callable[..., Any]) -> Callable[..., Any]:
+def writer() -> Callable[..., Any]:
     """A random network that is computed by steps."""
 
     def make(architecture: str, **options: Any) -> Any:
@@ -85,7 +86,7 @@ class TestSteps:
     @few_examples
     @given(lengths=lengths, options=decodings)
     def test_give_the_same_tokens(
-        self, writer: Callable[..., Any], pad: Callable[..., Any], architecture: str, block: dict[str, Any],
+        self, writer: Callable[..., Any], architecture: str, block: dict[str, Any],
         lengths: list[int], options: dict[str, Any],
     ) -> None:  # fmt: skip
         """Rows end at different times."""
@@ -99,7 +100,7 @@ class TestSteps:
     @given(data=st.data())
     @torch.no_grad()
     def test_follow_rows_that_come_and_go(
-        self, writer: Callable[..., Any], pad: Callable[..., Any], architecture: str, block: dict[str, Any],
+        self, writer: Callable[..., Any], architecture: str, block: dict[str, Any],
         data: st.DataObject,
     ) -> None:  # fmt: skip
         """Against the network without a cache; one token or two at a time."""
@@ -132,7 +133,7 @@ class OnCPU:
 
 @every_block
 def test_every_token_is_the_same_program(
-    writer: Callable[..., Any], pad: Callable[..., Any], architecture: str, block: dict[str, Any],
+    writer: Callable[..., Any], architecture: str, block: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Nothing in it is a number that changes: what was noted of the first token serves the others, and other texts."""

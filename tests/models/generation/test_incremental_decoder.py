@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from small_models import pad, random_model
 from triptych.models.generation import LogitsProcessors, NextToken, Prompts, Sampling, generate
 from triptych.nn import LongformerAttention, PerformerAttention, ReformerAttention
 
@@ -89,9 +90,7 @@ class TestGreedy:
 
     @settings(max_examples=5)
     @given(lengths=prompt_lengths)
-    def test_of_a_decoder(
-        self, random_model: Callable[..., Any], pad: Callable[..., Any], position: str, lengths: list[int]
-    ) -> None:
+    def test_of_a_decoder(self, position: str, lengths: list[int]) -> None:
         decoder = random_model("decoder_only", position=position)
         rows = [torch.randint(VOCAB, (1, length)) for length in lengths]
         end, expected = end_and_rows([step_by_step(decoder, row, num_tokens=6) for row in rows])
@@ -101,9 +100,7 @@ class TestGreedy:
 
     @settings(max_examples=5)
     @given(lengths=prompt_lengths)
-    def test_of_the_full_model(
-        self, random_model: Callable[..., Any], pad: Callable[..., Any], position: str, lengths: list[int]
-    ) -> None:
+    def test_of_the_full_model(self, position: str, lengths: list[int]) -> None:
         full, start = random_model("full", position=position), torch.tensor([[1]])
         rows = [torch.randint(VOCAB, (1, length)) for length in lengths]
         runs = [step_by_step(lambda tokens, row=row: full(row, tokens), start, num_tokens=6) for row in rows]
@@ -160,14 +157,7 @@ class TestOthersTakeThePlaces:
 
     @settings(max_examples=3)
     @given(texts=texts, size=st.integers(1, 4))
-    def test_in_a_decoder(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        way: str,
-        texts: list[tuple[int, int]],
-        size: int,
-    ) -> None:
+    def test_in_a_decoder(self, way: str, texts: list[tuple[int, int]], size: int) -> None:
         decoder = random_model("decoder_only", **WAYS[way])
         rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in texts], [limit for _, limit in texts]
         expected = [step_by_step(decoder, row, num_tokens=n) for row, n in zip(rows, limits, strict=True)]
@@ -183,14 +173,7 @@ class TestOthersTakeThePlaces:
 
     @settings(max_examples=3)
     @given(texts=texts, size=st.integers(1, 4))
-    def test_in_the_full_model(
-        self,
-        random_model: Callable[..., Any],
-        pad: Callable[..., Any],
-        way: str,
-        texts: list[tuple[int, int]],
-        size: int,
-    ) -> None:
+    def test_in_the_full_model(self, way: str, texts: list[tuple[int, int]], size: int) -> None:
         full, begin = random_model("full", **WAYS[way]), torch.tensor([[1]])
         rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in texts], [limit for _, limit in texts]
         expected = [
@@ -205,7 +188,7 @@ class TestOthersTakeThePlaces:
         assert Queue(rows, limits, start).generate(size, end=-1) == expected
 
 
-def test_others_wait_for_all_where_there_are_rules(random_model: Callable[..., Any], pad: Callable[..., Any]) -> None:
+def test_others_wait_for_all_where_there_are_rules() -> None:
     """For the rules count the tokens of all rows at once."""
     decoder, rules = random_model("decoder_only"), LogitsProcessors(min_new_tokens=2, repetition_penalty=1.5)
     rows = [torch.randint(1, VOCAB, (1, 3 + i % 2)) for i in range(9)]

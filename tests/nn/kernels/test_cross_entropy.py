@@ -1,6 +1,5 @@
 """The loss of some places, in chunks: against torch's cross-entropy of all logits."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from small_models import build, random_model
 from triptych.nn import LayerNorm, Targets
 from triptych.nn.kernels import cross_entropy as loss
 
@@ -43,15 +43,7 @@ class TestTargets:
         seed=st.integers(0, 99),
     )
     def test_are_the_cross_entropy_of_these_places(
-        self,
-        random_model: Callable[..., Any],
-        architecture: str,
-        option: str,
-        rows: int,
-        share: float,
-        label_smoothing: float,
-        z_loss: float,
-        seed: int,
+        self, architecture: str, option: str, rows: int, share: float, label_smoothing: float, z_loss: float, seed: int
     ) -> None:
         """In chunks of any size, with the same gradients."""
         random = torch.Generator().manual_seed(seed)
@@ -79,9 +71,7 @@ class TestTargets:
                 assert_close(others[name], gradient, rtol=1e-12, atol=1e-12, msg=name)
 
 
-def test_under_autocast_chunks_change_no_more_than_rounding(
-    random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_under_autocast_chunks_change_no_more_than_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model("decoder_only", d_model=64, max_length=32, tie_word_embeddings=True).float()
     tokens, labels = torch.randint(11, (8, 32)), torch.randint(11, (256,))
     with torch.autocast("cpu", torch.bfloat16):
@@ -178,7 +168,7 @@ def test_labels_are_as_many_as_states() -> None:
         )
 
 
-def test_a_second_derivative_is_refused(build: Callable[..., Any]) -> None:
+def test_a_second_derivative_is_refused() -> None:
     """It would be another one, since the gradients were computed with the loss."""
     model, tokens = build("encoder_only"), torch.randint(11, (2, 6))
     total = model(tokens, targets=Targets(torch.arange(12), torch.randint(11, (12,)), 0.0))
@@ -201,7 +191,7 @@ class Rows(TorchDispatchMode):
         return results
 
 
-def test_no_more_than_a_chunk_of_logits_is_there(build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_chunk_of_logits_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss, "FEWEST_ROWS", 24)
     monkeypatch.setattr(loss, "CHUNK_BYTES", 0)
     model = build("decoder_only", num_outputs=500, max_length=64)
@@ -212,9 +202,7 @@ def test_no_more_than_a_chunk_of_logits_is_there(build: Callable[..., Any], monk
 
 
 @torch.no_grad()
-def test_an_evaluation_has_no_more_than_a_chunk_of_logits(
-    build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_has_no_more_than_a_chunk_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss, "FEWEST_ROWS", 16)
     monkeypatch.setattr(loss, "CHUNK_BYTES", 0)
     model, rows = build("decoder_only", num_outputs=500, max_length=64).eval(), list[int]()
