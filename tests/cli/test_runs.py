@@ -391,13 +391,8 @@ class TestRealText:
     """Files as people have them, from the command line to the scores."""
 
     SMALL = (
-        *tiny.NETWORK,
-        "tokenizer=bytes",
-        "logger=csv",
-        "batch.global_size=4",
-        "trainer.max_steps=3",
-        "run_dir=run",
-    )
+        *tiny.NETWORK, "tokenizer=bytes", "logger=csv", "batch.global_size=4", "trainer.max_steps=3", "run_dir=run",
+    )  # fmt: skip
     PAIRS = ("task=translation", "data=parallel_text", "data.train=[a.en,a.de]", "data.test=0.2", "data.validation=0.2")
     TABLE = (
         "task=classification", "data=labelled_text", "data.train=a.tsv", "data.test=b.csv.gz", "data.validation=0.2",

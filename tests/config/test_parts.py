@@ -144,8 +144,7 @@ def test_a_class_that_is_no_such_part_is_named(
 
 
 @pytest.mark.parametrize(
-    "model",
-    by_day(["full", "encoder_only", "decoder_only", "prefix_lm", "dual_encoder"], ["full"]),
+    "model", by_day(["full", "encoder_only", "decoder_only", "prefix_lm", "dual_encoder"], ["full"])
 )
 def test_a_head_pools_where_the_task_has_one_output_for_a_text(model: str) -> None:
     """Of every task that the architecture can do: with the other kind of pool it is refused, with its own it is not."""

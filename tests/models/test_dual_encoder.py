@@ -50,9 +50,7 @@ def pooled(architecture: str, states: torch.Tensor) -> torch.Tensor:
 
 
 @every_architecture
-def test_each_tower_sees_its_own_alone(
-    architecture: str,
-) -> None:
+def test_each_tower_sees_its_own_alone(architecture: str) -> None:
     network = randomize(dual_encoder(architecture)).double()
     tokens, images = inputs()
     before = network(tokens, source=images)
