@@ -25,18 +25,10 @@ from triptych.predict import predict
 from triptych.training import TrainingModule, read_checkpoint
 
 COMMON = [
-    *tiny.NETWORK,
-    "block.dropout=0",
-    "batch.global_size=24",
-    "batch.packing=false",
-    "batch.eval_batch_size=20",
-    "scheduler.warmup_steps=5",
-    "trainer.max_steps=25",
-    "trainer.val_check_interval=25",
-    "callbacks=default",
-    "callbacks.progress.refresh_rate=0",
-    "logger=csv",
-]
+    *tiny.NETWORK, "block.dropout=0", "batch.global_size=24", "batch.packing=false", "batch.eval_batch_size=20",
+    "scheduler.warmup_steps=5", "trainer.max_steps=25", "trainer.val_check_interval=25", "callbacks=default",
+    "callbacks.progress.refresh_rate=0", "logger=csv",
+]  # fmt: skip
 DATES = ["data.num_train=200", "data.num_validation=50", "data.num_test=3", "data.languages=[de,en,ja]"]
 WINDOWS = ["task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.", "data.train=text.txt"]
 ACCUMULATED = ["trainer.accumulate_grad_batches=3", "trainer.val_check_interval=60"]
@@ -54,13 +46,9 @@ LAYOUTS = {
     "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
     "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
     "asked": [
-        "experiment=dates/question_answering",
-        "model=full",
-        *DATES,
-        "shape.max_length=30",
-        "batch.too_long=truncate",
+        "experiment=dates/question_answering", "model=full", *DATES, "shape.max_length=30", "batch.too_long=truncate",
     ],
-}
+}  # fmt: skip
 """Examples have unequal numbers of labels in the first and the third, whose steps have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""

@@ -72,12 +72,9 @@ pytestmark = [
 ARCHITECTURES = ("encoder_only", "decoder_only", "full")
 ALL = (*ARCHITECTURES, "prefix_lm")
 TASKS: dict[str, type[Task]] = {
-    "translation": Translation,
-    "classification": Classification,
-    "language_modeling": LanguageModeling,
-    "tagging": Tagging,
-    "denoising": Denoising,
-}
+    "translation": Translation, "classification": Classification, "language_modeling": LanguageModeling,
+    "tagging": Tagging, "denoising": Denoising,
+}  # fmt: skip
 CELLS = [
     ("translation", "full"),
     ("translation", "decoder_only"),
@@ -92,12 +89,9 @@ CELLS = [
     *(("denoising", architecture) for architecture in ALL),
 ]
 PRIMARY = {
-    "translation": "exact_match",
-    "classification": "accuracy",
-    "language_modeling": "bits_per_byte",
-    "tagging": "accuracy",
-    "denoising": "loss",
-}
+    "translation": "exact_match", "classification": "accuracy", "language_modeling": "bits_per_byte",
+    "tagging": "accuracy", "denoising": "loss",
+}  # fmt: skip
 WRITERS = [(n, a) for n, a in CELLS if n not in ("classification", "tagging") and a != "encoder_only"]
 OPTIMIZER = AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01)
 SCHEDULE = Linear(warmup_steps=2, max_steps=10, min_lr_factor=0.0)
@@ -202,14 +196,9 @@ def make_data(task: Task, **options: Any) -> DataModule:
 
 def make_trainer(**options: Any) -> L.Trainer:
     settings: dict[str, Any] = {
-        "accelerator": "cpu",
-        "max_epochs": -1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "use_distributed_sampler": False,
-    }
+        "accelerator": "cpu", "max_epochs": -1, "logger": False, "enable_checkpointing": False,
+        "enable_progress_bar": False, "enable_model_summary": False, "use_distributed_sampler": False,
+    }  # fmt: skip
     return L.Trainer(**(settings | options))
 
 
@@ -636,18 +625,12 @@ def plain_metrics(task: Task) -> dict[str, float]:
             gaps[min(int(15 * confidence), 14)] += hit - confidence
         calibration_error = sum(map(abs, gaps)) / len(hits)
         return {
-            "loss": loss,
-            "accuracy": accuracy,
-            "macro_f1": sum(f1) / len(f1),
-            "calibration_error": calibration_error,
-        }
+            "loss": loss, "accuracy": accuracy, "macro_f1": sum(f1) / len(f1), "calibration_error": calibration_error,
+        }  # fmt: skip
     values = {
-        "loss": loss,
-        "perplexity": math.exp(loss),
-        "token_accuracy": accuracy,
-        "bits_per_byte": sum(nats) / math.log(2) / sum(bytes_),
-        "nats_per_character": sum(nats) / characters,
-    }
+        "loss": loss, "perplexity": math.exp(loss), "token_accuracy": accuracy,
+        "bits_per_byte": sum(nats) / math.log(2) / sum(bytes_), "nats_per_character": sum(nats) / characters,
+    }  # fmt: skip
     if task.architecture == "decoder_only":
         values["word_perplexity"] = math.exp(sum(nats) / words)
         values["continuation_bits_per_byte"] = continuation_nats / math.log(2) / continuation_bytes
@@ -1019,11 +1002,8 @@ class TestTrainer:
     def test_the_cost_log_logs_the_norm_of_the_gradient_before_it_is_clipped(self) -> None:
         task, logger = make_task("translation", "full"), Memory()
         options = {
-            "logger": logger,
-            "callbacks": [make_cost_log(task)],
-            "log_every_n_steps": 1,
-            "gradient_clip_val": 1e-3,
-        }
+            "logger": logger, "callbacks": [make_cost_log(task)], "log_every_n_steps": 1, "gradient_clip_val": 1e-3,
+        }  # fmt: skip
         recorder = fit(task, make_data(task), **options)
         expected = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in recorder.gradients.values()))
         (row,) = logger.rows
@@ -1093,13 +1073,9 @@ class TestTrainer:
         monkeypatch.setattr(progress_bar, "SILENT_S", 0.0)
         with caplog.at_level(logging.INFO, "triptych"):
             fit(
-                task,
-                make_data(task),
-                max_steps=3,
-                callbacks=[ProgressBar()],
-                enable_progress_bar=True,
+                task, make_data(task), max_steps=3, callbacks=[ProgressBar()], enable_progress_bar=True,
                 log_every_n_steps=1,
-            )
+            )  # fmt: skip
         lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
         assert [line.split(": ")[0] for line in lines[:2]] == ["step 1 of 3", "step 2 of 3"]
         assert re.search(r": loss \d\.\d{3}; 1 left, about (less than a second|\d+ s)$", lines[1])
