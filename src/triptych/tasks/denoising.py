@@ -1,4 +1,4 @@
-"""The denoising task: restoring hidden parts of a text, for pretraining without labels."""
+"""Masked language modeling and other denoising: restoring hidden parts of a text, for pretraining without labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

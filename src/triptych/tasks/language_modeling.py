@@ -1,4 +1,4 @@
-"""The language modeling task: predicting the next token of a text."""
+"""The language modeling task: predicting the next token of a text (masked language modeling: see denoising.py)."""
 
 import math
 from collections.abc import Mapping, Sequence
