@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from cases import values_by_day
+from cases import by_day
 from clock import bound, wait_until
 from commands import Finished, run
 
@@ -70,7 +71,7 @@ def sweep(cwd: Path, *overrides: str, options: Sequence[str] = ()) -> Finished:
 @pytest.mark.parametrize(
     ("hows", "ends", "launcher"),
     [
-        (["fine", "kill", "well", "good"], {"kill": "killed by SIGKILL"}, []),
+        pytest.param(["fine", "kill", "well", "good"], {"kill": "killed by SIGKILL"}, [], marks=pytest.mark.nightly),
         (["exit", "exception"], {"exit": r"exit status \d+", "exception": "exit status 1"}, []),
         (["fine", "exception", "kill", "good"], {"exception": "exit status 1", "kill": "killed by SIGKILL"}, POOL),
     ],
@@ -107,7 +108,11 @@ def test_fault_16_the_others_go_on(
 
 
 @pytest.mark.parametrize(
-    ("signum", "launcher"), values_by_day([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [[], POOL])
+    ("signum", "launcher"),
+    by_day(
+        product([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [[], POOL]),
+        [(signal.SIGINT, POOL), (signal.SIGTERM, [])],
+    ),
 )
 def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher: list[str], tmp_path: Path) -> None:
     """What runs is waited for, no other is started, and no process is left, whether the sweep alone is asked (SIGTERM)

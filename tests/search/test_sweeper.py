@@ -143,7 +143,7 @@ def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path
     assert "\njob " not in again.stdout
     other = search(tmp_path, *overrides, "block.dropout=0.2")
     assert other.returncode == 1
-    assert "run_dir holds another search, of dates/classification_decoder_only: " in other.stderr
+    assert "run_dir contains another search, dates/classification_decoder_only: " in other.stderr
     assert "and this one block.dropout=0.2" in other.stderr
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import by_day
 from clock import wait_until
 
 pytestmark = pytest.mark.faults
@@ -17,7 +18,7 @@ ENDLESS = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "train
 
 
 @pytest.mark.fault(9)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", by_day([0, 1], [1]))
 def test_a_killed_rank_takes_all_along(
     rank: int, training: Any, record_property: Callable[[str, object], None]
 ) -> None:
@@ -33,7 +34,7 @@ def test_a_killed_rank_takes_all_along(
 
 
 @pytest.mark.fault(10)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", by_day([0, 1], [1]))
 def test_a_rank_that_hangs_takes_all_along(
     rank: int, training: Any, record_property: Callable[[str, object], None]
 ) -> None:

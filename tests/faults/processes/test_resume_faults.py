@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from cases import by_day
 from clock import wait_until
 from triptych.training import damage_of, read_checkpoint
 
@@ -23,7 +24,9 @@ CLASSIFICATION = ["experiment=dates/classification", "trainer.accumulate_grad_ba
 
 
 @pytest.mark.parametrize(
-    "strategy", [[*TWO, "callbacks=[default,ema]"], SHARED], ids=["copies of the weights", "shares of the weights"]
+    "strategy",
+    by_day([[*TWO, "callbacks=[default,ema]"], SHARED], [[*TWO, "callbacks=[default,ema]"]]),
+    ids=["copies of the weights", "shares of the weights"],
 )
 def test_fault_1_killed_with_two_processes(
     strategy: list[str],
@@ -58,7 +61,7 @@ def test_fault_4_the_warning_of_the_scheduler(
 ) -> None:
     """Each time: one checkpoint that is whole, one requeue, both ranks at the same update; and in the end the weights
     of a run that was left alone. Rank 0 is the slow one."""
-    count = 40 if full else 2
+    count = 40 if full else 1
     layout = ["trainer=ddp", "trainer.devices=2", f"trainer.max_steps={12 * count}", "trainer.val_check_interval=1000"]
     checkpoints = training.run_dir / "checkpoints"
     srun = ("srun", "--kill-on-bad-exit=1", "--nodes=1", "--ntasks-per-node=2")
@@ -100,7 +103,7 @@ def test_fault_11_sigterm_to_rank_1_only(training: Any, record_property: Callabl
     assert "stopped by SIGTERM at step" in training.stderr.read_text()
 
 
-@pytest.mark.parametrize(("before", "after"), [(TWO, []), ([], TWO)], ids=["2 to 1", "1 to 2"])
+@pytest.mark.parametrize(("before", "after"), by_day([(TWO, []), ([], TWO)], [(TWO, [])]), ids=["2 to 1", "1 to 2"])
 def test_fault_12_another_number_of_processes(
     before: list[str], after: list[str], tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 @pytest.mark.parametrize(
     ("layout", "overrides"),
     [
-        (["--nodes=1", "--ntasks-per-node=2"], ["trainer.devices=2"]),
+        pytest.param(["--nodes=1", "--ntasks-per-node=2"], ["trainer.devices=2"], marks=pytest.mark.nightly),
         # Lightning by itself takes a job of this name for a shell.
         (["--nodes=2", "--ntasks-per-node=1", "--job-name=bash"], ["trainer.devices=1", "trainer.num_nodes=2"]),
     ],

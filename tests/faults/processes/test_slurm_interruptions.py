@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cases import by_day
 from clock import wait_until
 
 pytestmark = pytest.mark.faults
@@ -133,7 +134,7 @@ def test_the_warning_before_the_time_limit(
     assert "stopped by SIGUSR1 at step" in job.log.read_text()
 
 
-@pytest.mark.parametrize("warned", [True, False], ids=["SIGUSR1", "SIGTERM"])
+@pytest.mark.parametrize("warned", by_day([True, False], [False]), ids=["SIGUSR1", "SIGTERM"])
 def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
     """A cluster sends SIGTERM, unless it is told to send the warning that the job asked for."""
     file = cluster.folder / "slurm.conf"
@@ -153,6 +154,7 @@ def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, 
         cluster.command("scontrol", "reconfigure")
 
 
+@pytest.mark.nightly
 def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
     job = running("several_nodes")
     cluster.lose("n1")
@@ -161,7 +163,7 @@ def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undistu
     job.resumes_once(undisturbed["several_nodes"])
 
 
-@pytest.mark.parametrize(("template", "warned"), [("cpu", False), ("several_nodes", True)])
+@pytest.mark.parametrize(("template", "warned"), by_day([("cpu", False), ("several_nodes", True)], [("cpu", False)]))
 def test_a_job_that_is_cancelled_stays_away(
     template: str, warned: bool, running: Callable[..., Running], cluster: Any
 ) -> None:

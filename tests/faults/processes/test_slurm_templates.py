@@ -109,6 +109,7 @@ def test_gpus_without_a_task_are_refused(cluster: Any, jobs: dict[str, tuple[Any
     assert "Traceback" not in log
 
 
+@pytest.mark.nightly
 def test_the_first_ten_lines_of_the_page(cluster: Any, tmp_path: Path) -> None:
     """From a checkout to an array of which one task was put back, line by line. What is replaced: where the checkout
     comes from, the installation (the environment of this test is taken), and the sizes."""
