@@ -59,7 +59,7 @@ def test_no_run_is_an_error_that_names_the_directory(tmp_path: Path, write_run) 
     [
         ("architecture", "rnn", "one of full, encoder_only, decoder_only"),
         ("task", ["translation"], "a text"),
-        ("task_info", {"title": "Translation", "comparison_metrics": []}, "what summary.json says of a task"),
+        ("task_info", {"title": "Translation", "comparison_metrics": []}, "the metadata of a task"),
         ("params", "many", "a whole number"),
         ("seed", True, "a whole number"),
         ("train_flops", math.nan, "a number"),
