@@ -276,7 +276,7 @@ def page_of(found: dict[str, Any]) -> str:
     text = [
         "# On GPUs",
         "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) describes the method. Required values "
-        "and targets are lower limits; those of times, perplexities and memory errors are upper limits.",
+        "and targets are lower limits, except for times, perplexities and memory errors, where they are upper limits.",
     ]
     done = {name: found[name] for name in PARTS if name in found}
     if waiting := [name for name in PARTS if not found.get(name, {}).get("whole")]:
