@@ -90,7 +90,7 @@ def draw_block(translator: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """What the build does besides."""
+    """Additional steps of the build."""
     app.add_html_math_renderer("mathml", (draw_inline, None), (draw_block, None))
     app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", typeset, priority=400)  # before napoleon

@@ -168,7 +168,7 @@ def root_page(file: Path) -> str:
     Args:
         file: of conf.
     """
-    parts = [f"# `triptych {file.stem}`\n\nThe keys beside those of the groups.\n"]
+    parts = [f"# `triptych {file.stem}`\n\nThe keys that are in no group.\n"]
     lines = file.read_text(encoding="utf-8").splitlines()
     set_here = {key: (value, says) for key, value, says in rows_of(yaml.compose("\n".join(lines)), lines, "", {})}
     for prefix, schema in ROOTS[file.stem].items():

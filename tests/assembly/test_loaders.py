@@ -1,5 +1,7 @@
-"""What an evaluation may be limited to."""
+"""What an evaluation may be limited to; data workers at exit."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from clock import bound
 from triptych.assembly.loaders import check_rank_shares
 from triptych.config.run_settings import TrainerSettings
 from triptych.data import DataModule
@@ -33,3 +36,19 @@ def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: in
             check_rank_shares(trainer, data, world_size)
     else:
         check_rank_shares(trainer, data, world_size)
+
+
+KEPT = """
+from torch.utils.data import DataLoader
+from triptych.data.batches.datamodule import ignore_in_worker
+
+batches = iter(DataLoader(range(100), num_workers=2, worker_init_fn=ignore_in_worker))
+batches.itself = batches  # kept alive until Python exits, as by the traceback of an interruption
+next(batches)
+"""
+
+
+def test_data_workers_that_are_left_do_not_keep_a_process_from_exiting() -> None:
+    """They ignore SIGTERM, which Python sends them at exit before it waits for them."""
+    finished = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=bound(60))
+    assert (finished.returncode, finished.stderr) == (0, "")

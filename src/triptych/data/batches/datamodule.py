@@ -3,6 +3,9 @@
 Tested by tests/assembly/test_loaders.py and tests/data/corpora/test_example_cache.py.
 """
 
+import atexit
+import multiprocessing
+import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +26,7 @@ from triptych.data.batches.sampler import (
 )
 from triptych.data.batches.window_sampler import WindowSampler
 from triptych.data.batches.windows import TrainingWindows
-from triptych.launch.signals import STOPS, ignore_signals
+from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
 
 Training = EncodedDataset | TrainingWindows
 
@@ -182,3 +185,11 @@ class DataModule(L.LightningDataModule):
 def ignore_in_worker(_: int) -> None:
     """Ignores stop signals in data workers: a signal to the process group must not end the workers before the run."""
     ignore_signals(*STOPS)
+
+
+@atexit.register
+def kill_workers() -> None:
+    """Kills data workers that are still alive at exit. Python would send SIGTERM, which they ignore, and wait."""
+    restore_handlers({signal.SIGCHLD: signal.SIG_DFL})  # torch's raises an error at a killed worker
+    for process in multiprocessing.active_children():
+        process.kill()
