@@ -77,9 +77,9 @@ class Activations:
     - The input of n matrices, R(n): c d, or under autocast n c d, since each gets a copy.
     - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4.
     - Self-attention: R(1) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
-      positions c (2 a + g) more (queries and keys before rotation, and a copy of the result). With a window w, if
-      s >= 4 b, b = max(w, 32): there are n = ceil(s / b) blocks of b queries and of u keys, u = b + w in a decoder and
-      b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys per position: R(1) + c (2 x a + 2 y g +
+      positions c (2 a + g) more (queries and keys before rotation, and a copy of the result). With a window z, if
+      s >= 4 t, t = max(z, 32): there are n = ceil(s / t) blocks of t queries and of u keys, u = t + z in a decoder and
+      t + 2 z in an encoder, that is n t / s = x queries and n u / s = y keys per position: R(1) + c (2 x a + 2 y g +
       x u) + 4 x h, with rotary positions c (2 a + g) more, or with x > 1 c a.
     - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(1) under autocast; without
       autocast the memory is kept once for all layers.
