@@ -430,7 +430,7 @@ def unequal(
     packed, padded = (our_loss(network, collate(steps[0], packed=is_packed)) for is_packed in (True, False))
     facts.append(
         f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
-        f"of another one, packed {packed:.5f}, padded {padded:.5f}."
+        f"of another batch, packed {packed:.5f}, padded {padded:.5f}."
     )
     rounds["matrix products alone"], flops = training_floor(list(map(products_of, steps)), amount, torch.float32)
     ratios = (("in order of arrival", arrival), ("sorted by length", 1.35))
@@ -573,6 +573,6 @@ def beam() -> Row:
         flops=float(sum(p.flops for p in products)),
         facts=[
             f"Identical outputs from the same weights: {same} of {SENTENCES}; mean tokens per output: "
-            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The products assume outputs of full length."
+            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products are those of outputs of full length."
         ],
     )
