@@ -573,6 +573,7 @@ def beam() -> Row:
         flops=float(sum(p.flops for p in products)),
         facts=[
             f"Identical outputs from the same weights: {same} of {SENTENCES}; mean tokens per output: "
-            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products are those of outputs of full length."
+            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products are those of outputs of "
+            "full length."
         ],
     )

@@ -143,7 +143,7 @@ class TestFormula:
             counted = formula.of_batch(network, *shape, padded=is_masked(network))
             return measure_peak(network, PRECISIONS[precision], shape), sum(counted)
 
-        (less, less_counted), (more, more_counted) = both(2), both(4)
+        (less, less_counted), (more, more_counted) = both(4), both(6)
         assert more - less == pytest.approx(more_counted - less_counted, rel=0.02)
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])

@@ -562,7 +562,10 @@ class TestSounds:
         assert browser.barriers() == []
         assert browser.tab_through() == []
         browser.click("button.record")
-        browser.ask("new Promise(done => setTimeout(done, 1500))")
+        browser.ask(  # a second and a half of it, from when it has begun
+            "new Promise(done => { const look = () => document.querySelector('[role=status]').textContent"
+            " ? setTimeout(done, 1500) : setTimeout(look, 50); look(); })"
+        )
         assert browser.ask("document.querySelector('[role=status]').textContent") == "Recording"
         browser.click("button.record")
         browser.wait_until_loaded()
