@@ -122,9 +122,13 @@ class TestRealSteps:
 
 
 class TestFormula:
-    @settings(max_examples=5)
+    @pytest.fixture(scope="class")
+    def build(self) -> Callable[..., Any]:
+        return build
+
+    @settings(max_examples=8)
     @given(data=st.data())
-    def test_a_deeper_network_takes_what_the_formula_says(self, data: st.DataObject) -> None:
+    def test_a_deeper_network_takes_what_the_formula_says(self, build: Callable[..., Any], data: st.DataObject) -> None:
         """Two layers more; so what a kernel needs for a moment, of which the formula knows nothing, cancels out."""
 
         def draw(*values: Any) -> Any:
