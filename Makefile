@@ -3,7 +3,7 @@
 # make quick: run the tests that a change needs, within a minute; on a busy machine, make quick SECONDS=200
 # make test: run the tests, the longest files first; make test DURATIONS=1 writes their durations to tests/durations.json
 # make docs: build the documentation site and test it in a browser: outputs/site/index.html; a warning is an error
-# make faults: run the fault tests a few times each, four at a time, since they mostly wait; make faults FULL=1: as often as
+# make faults: run the fault tests a few times each, four files at a time; make faults FULL=1: as often as
 #   docs/fault_injection.md states
 # make nightly: run the tests that make test and make faults skip; writes the tested commit to outputs/nightly.json
 # make fuzz: train, stop, resume, evaluate and export random configurations; make fuzz N=600 SEED=1: numbers 1 to 600. A

@@ -52,3 +52,16 @@ def test_data_workers_that_are_left_do_not_keep_a_process_from_exiting() -> None
     """They ignore SIGTERM, which Python sends them at exit before it waits for them."""
     finished = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=bound(60))
     assert (finished.returncode, finished.stderr) == (0, "")
+
+
+OWN = """
+import multiprocessing, time
+import triptych.data.batches.datamodule
+
+multiprocessing.get_context("fork").Process(target=lambda: (time.sleep(1), print("done", flush=True))).start()
+"""
+
+
+def test_processes_of_a_program_that_imports_triptych_end_by_themselves() -> None:
+    finished = subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, timeout=bound(60))
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "done\n", "")

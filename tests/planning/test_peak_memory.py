@@ -124,6 +124,8 @@ class TestRealSteps:
 class TestFormula:
     @pytest.fixture(scope="class")
     def build(self) -> Callable[..., Any]:
+        """An argument of the next test, whose signature decides its examples. Of 91 others 16 failed, all with
+        activation checkpoints in 16 bits: there the formula gives more than is measured."""
         return build
 
     @settings(max_examples=8)

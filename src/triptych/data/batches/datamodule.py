@@ -190,6 +190,8 @@ def ignore_in_worker(_: int) -> None:
 @atexit.register
 def kill_workers() -> None:
     """Kills data workers that are still alive at exit. Python would send SIGTERM, which they ignore, and wait."""
-    restore_handlers({signal.SIGCHLD: signal.SIG_DFL})  # torch's raises an error at a killed worker
-    for process in multiprocessing.active_children():
-        process.kill()
+    workers = [process for process in multiprocessing.active_children() if process.daemon]
+    if workers:
+        restore_handlers({signal.SIGCHLD: signal.SIG_DFL})  # torch's raises an error at a killed worker
+    for worker in workers:
+        worker.kill()
