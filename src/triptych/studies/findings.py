@@ -65,7 +65,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        means = " against ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
+        means = " vs. ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
         seeds = " and ".join(dict.fromkeys(str(len(found)) for found in self.values.values()))
         p = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
         test = "" if self.claim.margin is None else f" for the test against the margin of {self.claim.margin:g}"
