@@ -233,8 +233,12 @@ def main() -> None:
     check_output(parser, given.output)
     parts = [
         "# What training costs as the work grows",
-        "Written by `python benchmarks/curves.py`; README.md in this folder describes the method.",
-        f"{hardware(torch.device('cpu'))}, torch {torch.__version__}, float32. Medians of {given.steps} steps.",
+        "`python benchmarks/curves.py` wrote this page; [README.md](README.md#cost-as-the-work-grows) describes the "
+        "method. GiB is the peak memory of training, weights included; KiB per token is this memory divided by the "
+        f"tokens of a step. Points marked \"left out\" would need more than {MOST_GIB} GiB or {MOST_SECONDS} seconds "
+        "per step.",
+        f"{hardware(torch.device('cpu'))}, torch {torch.__version__}, float32. The times are medians of "
+        f"{given.steps} steps.",
     ]
     with Progress() as progress:
         for name in chosen:

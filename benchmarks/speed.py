@@ -239,10 +239,12 @@ def page_of(facts: dict[str, Any], records: list[dict[str, Any]]) -> str:
     kept = "keeps freed memory, as in triptych train" if facts["keeps_freed_memory"] else "has its default settings"
     parts = [
         "# Speed",
-        f"Written by `{facts['command']}`; README.md in this folder describes the method.",
+        f"`{facts['command']}` wrote this page; [README.md](README.md) describes the method. \"Matrix products alone\" "
+        "computes only the matrix products of the same work, as a reference. \"Required\" is the ratio that the project "
+        "aims for.",
         f"{facts['cpu']} (of {facts['cores']} cores); load {facts['load'][0]:.1f} at the start; "
-        f"Python {facts['python']}, {versions}. Medians of {facts['rounds']} rounds. "
-        f"Large square matrix products, best rate in GFLOP/s: {rates}. "
+        f"Python {facts['python']}, {versions}. The tables show medians of {facts['rounds']} "
+        f"rounds. The best rate of large square matrix products, in GFLOP/s, is {rates}. "
         f"The allocator {kept}.",
     ]
     for record in records:

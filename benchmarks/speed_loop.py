@@ -222,6 +222,6 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         ],
         facts=[
             f"Steps {WARM_UP + 1} to {STEPS - 1} of a run, with batches collated during the run. "
-            "All have the same network, batches, loss, fused AdamW, schedule and clipping."
+            "All contenders have the same network, batches, loss, fused AdamW, schedule and clipping."
         ],
     )

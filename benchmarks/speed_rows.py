@@ -430,7 +430,7 @@ def unequal(
     packed, padded = (our_loss(network, collate(steps[0], packed=is_packed)) for is_packed in (True, False))
     facts.append(
         f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
-        f"of another batch, packed {packed:.5f}, padded {padded:.5f}."
+        f"of another batch, Triptych packed {packed:.5f}, padded {padded:.5f}."
     )
     rounds["matrix products alone"], flops = training_floor(list(map(products_of, steps)), amount, torch.float32)
     ratios = (("in order of arrival", arrival), ("sorted by length", 1.35))
@@ -573,7 +573,7 @@ def beam() -> Row:
         flops=float(sum(p.flops for p in products)),
         facts=[
             f"Identical outputs from the same weights: {same} of {SENTENCES}; mean tokens per output: "
-            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products are those of outputs of "
+            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products alone assume outputs of "
             "full length."
         ],
     )

@@ -165,4 +165,4 @@ def test_a_cluster_runs_the_jobs(tmp_path: Path, cluster: Any) -> None:
     assert len(arrays) == 2  # two rounds of two
     waits_not = Search(tmp_path, *overrides, "hydra.launcher.wait=false", environment=cluster.environment)
     assert waits_not.process.wait(60) == 1
-    assert "hydra.launcher.wait=false: a search learns from its jobs" in waits_not.output.read_text()
+    assert "hydra.launcher.wait=false: a search must wait for its jobs" in waits_not.output.read_text()
