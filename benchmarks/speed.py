@@ -239,8 +239,8 @@ def page_of(facts: dict[str, Any], records: list[dict[str, Any]]) -> str:
     kept = "keeps freed memory, as in triptych train" if facts["keeps_freed_memory"] else "has its default settings"
     parts = [
         "# Speed",
-        f"`{facts['command']}` wrote this page; [README.md](README.md) describes the method. \"Matrix products alone\" "
-        "computes only the matrix products of the same work, as a reference. \"Required\" is the ratio that the project "
+        f'`{facts["command"]}` wrote this page; [README.md](README.md) describes the method. "Matrix products alone" '
+        'computes only the matrix products of the same work, as a reference. "Required" is the ratio that the project '
         "aims for.",
         f"{facts['cpu']} (of {facts['cores']} cores); load {facts['load'][0]:.1f} at the start; "
         f"Python {facts['python']}, {versions}. The tables show medians of {facts['rounds']} "
