@@ -116,7 +116,7 @@ def ratio(found: Mapping[str, Sequence[float]], ours: str, theirs: str, **wanted
         return []
     shares = [a / b for a, b in zip(found[ours], found[theirs], strict=True)]
     note = f"{min(shares):.2f} to {max(shares):.2f} in {len(shares)} rounds"
-    return [Line(f"{ours} over {theirs}", median(shares), "ratio", note=note, **wanted)]
+    return [Line(f"{ours} vs. {theirs}", median(shares), "ratio", note=note, **wanted)]
 
 
 def rate_lines(found: Mapping[str, Sequence[float]], unit: str) -> list[Line]:
@@ -195,12 +195,12 @@ def card(device: torch.device) -> list[Line]:
         a, b = torch.randn(2, size, size, device=device, dtype=dtype).unbind()
         rate = median(rates({name: (partial(torch.matmul, a, b), 2.0 * size**3)}, device, 9)[name])
         note = f"{rate / sheet:.0%} of the data sheet's rate" if sheet and name == "bfloat16" else ""
-        found.append(Line(f"products of {size} x {size}, {name}", rate / 1e12, "TFLOP/s", note=note))
+        found.append(Line(f"matrix products of {size} x {size}, {name}", rate / 1e12, "TFLOP/s", note=note))
     torch.backends.cuda.matmul.allow_tf32 = False
     x = torch.empty(2**30 if device.type == "cuda" else 2**20, dtype=torch.uint8, device=device)
     y = torch.empty_like(x)
     rate = median(rates({"copy": (lambda: y.copy_(x), 2.0 * x.numel())}, device, 9)["copy"])
-    return [*found, Line("copies, bytes read and written", rate / 1e12, "TB/s")]
+    return [*found, Line("memory copies, bytes read and written", rate / 1e12, "TB/s")]
 
 
 def sheet_of(device: torch.device) -> float | None:
@@ -242,9 +242,9 @@ def decoder(device: torch.device) -> list[Line]:
     _, others = count_parameters(eager)
     flops = 6 * (others + s.vocab * s.d_model) + 12 * s.layers * s.d_model * s.length
     if sheet := sheet_of(device):
-        note = "6 N + 12 L d T FLOPs per token (Chowdhery et al. 2022, appendix B), the output layer in N"
+        note = "6 N + 12 L d T FLOPs per token (Chowdhery et al. 2022, appendix B); N includes the output layer"
         share = 100 * median(found[ours]) * flops / sheet
-        lines.append(Line(f"{ours}, of the data sheet's bf16", share, "%", asked=42, aim=50, note=note))
+        lines.append(Line(f"{ours}, fraction of the data sheet's bf16 rate", share, "%", asked=42, aim=50, note=note))
     return lines
 
 

@@ -79,7 +79,7 @@ def tests(name: str, device: torch.device) -> list[Line]:
     }
     note = "; ".join(f"{how}: {', '.join(names)}" for how, names in others.items() if names)
     passed = len(cases) - sum(map(len, others.values()))
-    return [Line(f"tests/gpu/{name}.py, of {len(cases)}", passed, "passed", len(cases), note=note)]
+    return [Line(f"tests/gpu/{name}.py, {len(cases)} tests", passed, "passed", len(cases), note=note)]
 
 
 def train(name: str, *overrides: str, device: torch.device, seconds: float = SECONDS) -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ def loop(device: torch.device) -> Iterator[Line]:
                 found[contender] += [done.amount / done.seconds] * bool(i)  # the first is to warm up
         shares = [100 * ours / bare for ours, bare in zip(*found.values(), strict=True)]
         yield from (Line(f"{contender}, {name}", median(rates), "steps/s") for contender, rates in found.items())
-        yield Line(f"triptych train over a bare loop, {name}", median(shares), "%", asked, aim)
+        yield Line(f"triptych train vs. a bare loop, {name}", median(shares), "%", asked, aim)
 
 
 HALF = "trainer.precision=bf16-mixed"
@@ -173,7 +173,7 @@ def memory(device: torch.device) -> Iterator[Line]:
         peak = record["peak_memory_bytes"]
         sizes = f"plan {planned / 2**20:,.0f} MiB, measured {peak / 2**20:,.0f} MiB"
         note = f"{sizes}; required: within 10 %, target: within 5 %"
-        yield Line(f"plan over measurement, {name}", planned / peak, "ratio", note=note)
+        yield Line(f"estimate / measured peak, {name}", planned / peak, "ratio", note=note)
 
 
 def shakespeare(device: torch.device) -> list[Line]:
@@ -222,7 +222,7 @@ PARTS = {
     "decoding": Part("Greedy decoding: GPT-2 124M", gpu_rows.decoding),
     "beams": Part("Beam search: BART base", gpu_rows.beams),
     "loop": Part("The training loop", loop),
-    "memory": Part("Memory: the doctor's plan over the measured peak", memory),
+    "memory": Part("Memory: the estimate of triptych doctor, divided by the measured peak", memory),
     "shakespeare": Part("Tiny Shakespeare", shakespeare),
     **{
         name: Part(title, partial(real, experiment, metric, unit, asked, aim))
@@ -275,15 +275,17 @@ def page_of(found: dict[str, Any]) -> str:
     """The page: the results, and the commands for parts that are not measured."""
     text = [
         "# On GPUs",
-        "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) describes the method. Required values "
-        "and targets are lower limits, except for times, perplexities and memory errors, where they are upper limits.",
+        "`make gpu` wrote this page; [benchmarks/README.md](../benchmarks/README.md#gpus) describes the method. "
+        '"Required" is the value that the project must reach, "target" the value that it aims for. Both are '
+        'lower limits, except for times, perplexities and memory errors, where they are upper limits. "A vs. B" is '
+        "the rate of A divided by the rate of B.",
     ]
     done = {name: found[name] for name in PARTS if name in found}
     if waiting := [name for name in PARTS if not found.get(name, {}).get("whole")]:
         text.append("## Not measured")
         text.append(
-            "These parts are missing or incomplete. `make gpu DEVICE=cpu` runs all parts at small sizes on a CPU. On a "
-            "computer with a CUDA GPU:"
+            "These parts are missing or incomplete. Their commands need a computer with a CUDA GPU. "
+            "`make gpu DEVICE=cpu` runs all parts at small sizes on a CPU, to test that they run."
         )
         text.append(
             "\n".join(
