@@ -381,7 +381,7 @@ def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], di
         "sorted by length": [collate(examples) for examples in peers.in_turn(by_size, BATCH)],
     }
     shares = {name: amount / sum(b.num_with_padding for b in batches) for name, batches in (ours | theirs).items()}
-    shares_said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    shares_said = "; ".join(f"{name} {share:.0%}" for name, share in shares.items())
     facts = [
         f"{len(items)} texts, {BATCH} per step (by tokens: at most {budget} tokens per step, "
         f"{len(by_tokens)} steps). Non-padding positions: {shares_said}."

@@ -50,9 +50,9 @@ class LinformerAttention(SubquadraticAttention):
             return
         if sizes.causal:
             raise ValueError(
-                "block/attention=linformer: each of its keys mixes all positions, so a decoder would attend to "
-                "future tokens; use performer, reformer or longformer, or for the encoder of "
-                "model=full alone block/attention@model.encoder.attention=linformer"
+                "block/attention=linformer: each of its attention keys mixes all positions, so a decoder would attend "
+                "to future tokens; use performer, reformer or longformer. To use linformer only in the encoder of "
+                "model=full, set block/attention@model.encoder.attention=linformer"
             )
         self.max_positions = sizes.max_length
         self.shorten_keys = nn.Parameter(torch.empty(projected_length, sizes.max_length))
