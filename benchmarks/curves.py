@@ -234,9 +234,9 @@ def main() -> None:
     parts = [
         "# What training costs as the work grows",
         "`python benchmarks/curves.py` wrote this page; [README.md](README.md#cost-as-the-work-grows) describes the "
-        "method. GiB is the peak memory of training, weights included; KiB per token is this memory divided by the "
-        f'tokens of a step. Points marked "left out" would need more than {MEMORY:g} GiB or {SECONDS:g} seconds '
-        "per step.",
+        'method. The column "GiB" is the peak memory of training, weights included. The column "KiB per token" is this '
+        'memory divided by the number of tokens per step. Points marked "left out" would need more than '
+        f"{MEMORY:g} GiB or {SECONDS:g} seconds per step.",
         f"{hardware(torch.device('cpu'))}, torch {torch.__version__}, float32. Rates are medians of "
         f"{given.steps} steps.",
     ]
