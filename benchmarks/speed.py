@@ -236,15 +236,15 @@ def page_of(facts: dict[str, Any], records: list[dict[str, Any]]) -> str:
     """
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     rates = ", ".join(f"{rate / 1e9:.0f} in {dtype}" for dtype, rate in facts["matrix_flops_per_s"].items())
-    kept = "keeps freed memory, as in triptych train" if facts["keeps_freed_memory"] else "has its default settings"
+    kept = "keeps freed memory, as in `triptych train`" if facts["keeps_freed_memory"] else "has its default settings"
     parts = [
         "# Speed",
         f'`{facts["command"]}` wrote this page; [README.md](README.md) describes the method. "Matrix products alone" '
-        'computes only the matrix products of the same work, as a reference. "Required" is the ratio that the project '
-        "aims for.",
-        f"{facts['cpu']} (of {facts['cores']} cores); load {facts['load'][0]:.1f} at the start; "
+        'is a reference that computes only the matrix products of the same work. "Required" is the ratio that the '
+        "project aims for.",
+        f"{facts['cpu']} (of {facts['cores']} cores); load average {facts['load'][0]:.1f} at the start; "
         f"Python {facts['python']}, {versions}. The tables show medians of {facts['rounds']} "
-        f"rounds. The best rate of large square matrix products, in GFLOP/s, is {rates}. "
+        f"rounds. Large square matrix products reach these rates in GFLOP/s: {rates}. "
         f"The allocator {kept}.",
     ]
     for record in records:

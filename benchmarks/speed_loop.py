@@ -221,7 +221,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
             Asked("Triptych", "Lightning's defaults, a loss logged each step", 1.2),
         ],
         facts=[
-            f"Steps {WARM_UP + 1} to {STEPS - 1} of a run, with batches collated during the run. "
+            f"The table covers steps {WARM_UP + 1} to {STEPS - 1} of a run; batches are collated during the run. "
             "All contenders have the same network, batches, loss, fused AdamW, schedule and clipping."
         ],
     )

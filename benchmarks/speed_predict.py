@@ -87,7 +87,9 @@ def predict_classes(count: int) -> Row:
             Asked("Triptych, predict", "transformers, pipeline", 2.5),
             Asked("Triptych, predict", "transformers, pipeline, sorted by length", 1),
         ],
-        facts=[f"{BATCH} texts per batch. Identical labels from the same weights: {same} of 100."],
+        facts=[
+            f"Each batch has {BATCH} texts. With the same weights, both libraries give identical labels: {same} of 100."
+        ],
     )
 
 
@@ -130,6 +132,7 @@ def predict_copies(count: int) -> Row:
             Asked("Triptych, predict", "transformers, generate, sorted by length", 1),
         ],
         facts=[
-            f"{BATCH} texts per batch. Identical outputs from the same weights: {same} of {BATCH}; correct: {right}."
+            f"Each batch has {BATCH} texts. With the same weights, both libraries give identical outputs: {same} of "
+            f"{BATCH}; {right} are correct."
         ],
     )

@@ -284,7 +284,7 @@ def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Ro
         first[name] = run()[0]
         rounds[name] = timed(run, amount)
     said = "; ".join(f"{name} {loss:.5f}" for name, loss in first.items() if name.startswith(("Triptych", "Hugging")))
-    facts.append(f"Loss of the first step, from the same weights: {said}.")
+    facts.append(f"The losses of the first step, from the same weights, are: {said}.")
 
     products = [*stack_products([LENGTH] * ROWS_OF_DECODER), *head_products(ROWS_OF_DECODER * (LENGTH - 1))]
     rounds["matrix products alone"], flops = training_floor([products] * STEPS, amount, dtype)
@@ -383,8 +383,8 @@ def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], di
     shares = {name: amount / sum(b.num_with_padding for b in batches) for name, batches in (ours | theirs).items()}
     shares_said = "; ".join(f"{name} {share:.0%}" for name, share in shares.items())
     facts = [
-        f"{len(items)} texts, {BATCH} per step (by tokens: at most {budget} tokens per step, "
-        f"{len(by_tokens)} steps). Non-padding positions: {shares_said}."
+        f"There are {len(items)} texts, with {BATCH} per step (by tokens: {len(by_tokens)} steps of at most {budget} "
+        f"tokens). The fractions of non-padding positions are: {shares_said}."
     ]
     return ours, theirs, amount, facts
 
@@ -429,8 +429,8 @@ def unequal(
     mine, their = our_loss(network, first), their_loss(model, first)
     packed, padded = (our_loss(network, collate(steps[0], packed=is_packed)) for is_packed in (True, False))
     facts.append(
-        f"Loss of one batch, from the same weights: Triptych {mine:.5f}, Hugging Face {their:.5f}; "
-        f"of another batch, Triptych packed {packed:.5f}, padded {padded:.5f}."
+        f"The losses of one batch, from the same weights, are: Triptych {mine:.5f}, Hugging Face {their:.5f}. "
+        f"The losses of another batch are: Triptych packed {packed:.5f}, padded {padded:.5f}."
     )
     rounds["matrix products alone"], flops = training_floor(list(map(products_of, steps)), amount, torch.float32)
     ratios = (("in order of arrival", arrival), ("sorted by length", 1.35))
@@ -542,7 +542,7 @@ def greedy(rows: int) -> Row:
         asked=[Asked("Triptych", "Hugging Face GPT-2", 1.7 if rows == 1 else 2.2)],
         floor="matrix products alone",
         flops=float(sum(p.flops for p in products)),
-        facts=[f"Identical sequences from the same weights: {same} of {rows}."],
+        facts=[f"With the same weights, both libraries give identical sequences: {same} of {rows}."],
     )
 
 
@@ -572,8 +572,8 @@ def beam() -> Row:
         floor="matrix products alone",
         flops=float(sum(p.flops for p in products)),
         facts=[
-            f"Identical outputs from the same weights: {same} of {SENTENCES}; mean tokens per output: "
-            f"Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products alone assume outputs of "
-            "full length."
+            f"With the same weights, both libraries give identical outputs: {same} of {SENTENCES}; mean tokens per "
+            f"output: Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products alone assume "
+            "outputs of full length."
         ],
     )
