@@ -22,6 +22,12 @@ def by_day(cases: Iterable[Any], day: Collection[Any]) -> list[ParameterSet]:
     return [pytest.param(*values_of(case), marks=() if case in day else pytest.mark.nightly) for case in cases]
 
 
+def every_third_by_day(cases: Iterable[Any]) -> list[ParameterSet]:
+    """All cases; those between every third are nightly."""
+    cases = [*cases]
+    return by_day(cases, cases[::3])
+
+
 def pairs_by_day(*factors: Sequence[Any]) -> list[ParameterSet]:
     """All combinations of the values of factors; by day so few that every two values of different factors meet."""
     numbers = {str(i): [str(k) for k in range(len(values))] for i, values in enumerate(factors)}

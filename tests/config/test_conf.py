@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import triptych.data.corpora.synthetic
-from cases import by_day, values_by_day
+from cases import by_day, every_third_by_day, values_by_day
 from command_line import composed, with_parts
 from parts import POSITIONS
 from triptych.assembly.choose_parts import choose_parts
@@ -168,7 +168,7 @@ def test_a_training_may_ask_for_deterministic_operations() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", by_day(EXPERIMENTS, EXPERIMENTS[1::3]))
 def test_experiment_header(experiment: str) -> None:
     """Each file begins with what it shows, the command, the expected number and its cost."""
     lines = (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines()
@@ -332,7 +332,7 @@ def test_debug_fast_is_a_few_steps_of_anything() -> None:
         assert fast == OmegaConf.merge(config, FAST)
 
 
-@pytest.mark.parametrize("line", shown())
+@pytest.mark.parametrize("line", every_third_by_day(shown()))
 def test_commands_of_the_documentation_compose(line: str) -> None:
     compose_line(line)
 

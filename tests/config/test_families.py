@@ -14,7 +14,7 @@ import torch
 import transformers as hf
 from omegaconf import DictConfig
 
-from cases import by_day
+from cases import by_day, every_third_by_day
 from command_line import composed, with_parts
 from pages import template_of
 from triptych.assembly.checks import check_before_data
@@ -394,7 +394,7 @@ def test_vit_without_its_classes() -> None:
     assert count_parameters(network)[0] - sum(p.numel() for p in network.head.parameters()) == 85_798_656
 
 
-@pytest.mark.parametrize("model", STYLES)
+@pytest.mark.parametrize("model", every_third_by_day(STYLES))
 def test_a_family_takes_any_shape(model: str) -> None:
     heads = [] if model.startswith("longformer") else ["block.attention.num_kv_heads=2"]
     config, network = network_of(model, 50, "shape=tiny", *heads)

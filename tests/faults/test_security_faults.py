@@ -551,8 +551,10 @@ class TestSupplyChain:
         """But by `make release`, which looks at what pip gives without them."""
         lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pip install" in line]
         (pinned,) = (line for line in lines if not line.startswith("\toutputs/release/"))
-        assert len(lines) == 2 and pinned.startswith("INSTALL = ")
-        assert "--constraint constraints.txt" in pinned and "index-url" not in pinned
+        assert len(lines) == 2
+        assert pinned.startswith("INSTALL = ")
+        assert "--constraint constraints.txt" in pinned
+        assert "index-url" not in pinned
 
 
 def normal(name: str) -> str:

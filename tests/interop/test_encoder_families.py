@@ -7,7 +7,8 @@ import pytest
 import transformers as hf
 
 import oracle
-from oracle import Case
+from cases import by_day
+from oracle import Case, name_of
 from triptych.config import build
 from triptych.interop import read_network, write_network
 from triptych.interop.families.bert import Bert
@@ -101,7 +102,7 @@ LONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", by_day(CASES, oracle.one_a_class(CASES)), ids=name_of)
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     oracle.check(case, tmp_path)
 

@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 
 import oracle
 import triptych
-from cases import values_by_day
+from cases import every_third_by_day, values_by_day
 from command_line import composed
 from commands import run
 from oracle import Case, name_of
@@ -192,7 +192,7 @@ def test_frames_and_logits_of_the_same_sounds(tmp_path: Path) -> None:
     assert oracle.distance(mine, their, torch.ones(tokens.shape, dtype=torch.bool)) < 1e-5
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", every_third_by_day(SETTINGS), ids=str)
 def test_what_generate_writes_we_write(settings: dict[str, Any], tmp_path: Path) -> None:
     """From the published folder, and from what is written of it."""
     model, processor = published(tmp_path / "theirs", **settings)
@@ -320,7 +320,7 @@ OURS = {
 }
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", every_third_by_day(OURS))
 def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     path = checkpoint_of(tmp_path, *OURS[name])
     mine: Any = triptych.load(path)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from cases import by_day
+from cases import by_day, values_by_day
 from parts import make_stack
 from small_models import build
 from triptych.data import EncodedExample, collate
@@ -189,6 +189,7 @@ class TestOperations:
             assert cost.by_part({shape: 2}) == {part: 6 * flops for part, flops in counted.items()}
 
     @pytest.mark.parametrize(("architecture", "causal"), [("decoder_only", 1), ("encoder_only", 0)])
+    @settings(max_examples=4)
     @given(length=st.integers(1, 400), window=st.integers(1, 70))
     def test_of_windows(self, architecture: str, causal: int, length: int, window: int) -> None:
         """Of a long text, blocks of b = max(w, 32) queries and b + w keys, b + 2 w without causality; else all pairs.
@@ -226,8 +227,10 @@ class TestOperations:
             model(**inputs_of(model, shape, torch.device("meta"))).sum().backward()
         assert total(model, {shape: 1}) == counter.get_total_flops()
 
-    @pytest.mark.parametrize("stem", ["stacked", "convolutional"])
-    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_lm", "full"])
+    @pytest.mark.parametrize(
+        ("architecture", "stem"),
+        values_by_day(["encoder_only", "decoder_only", "prefix_lm", "full"], ["stacked", "convolutional"]),
+    )
     def test_of_sounds_by_torchs_counter(self, architecture: str, stem: Any) -> None:
         """Forward and backward, and of one more token, counted as they run."""
         text = on_meta(architecture)

@@ -65,7 +65,7 @@ def test_three_claims(write_run, tmp_path: Path) -> None:
     low, high = (100 * (difference + side * error * stats.t.ppf(0.975, freedom)) for side in (-1, 1))
     assert f"14.0 points higher (95 % interval {low:.1f} to {high:.1f} points)" in first.text
     assert f"14.0 points lower (95 % interval {low:.1f} to {high:.1f} points)" in second.text
-    assert "full 96.0 % against decoder only 82.0 % (means of 3 seeds)" in first.text
+    assert "full 96.0 % vs. decoder only 82.0 % (means of 3 seeds)" in first.text
 
 
 def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> None:

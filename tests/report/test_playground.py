@@ -25,6 +25,7 @@ import pytest
 import tiny
 import triptych
 from browser import SCREENS, Browser, needs_browser
+from cases import by_day
 from clock import bound
 from commands import run
 from predicting import predict
@@ -636,7 +637,7 @@ class TestImages:
         return first
 
     @needs_browser
-    @pytest.mark.parametrize("width", [390, 1280])
+    @pytest.mark.parametrize("width", by_day([390, 1280], [390]))
     def test_one_sees_where_a_model_looks(self, others: Server, browser: Browser, width: int) -> None:
         browser.open(f"{others.address}/?group={SEERS}", width=width)
         browser.click(".switch a img")

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import by_day
 from predicting import check_unfit, evaluating, learn, make_context, predict, words_of
 from small_models import build, randomize
 from triptych.data import Example, Image, collate
@@ -131,7 +132,7 @@ def test_of_an_encoder_it_is_the_mean_over_all_orders() -> None:
     assert np.mean(found) == pytest.approx(np.mean(orders), rel=1e-5)
 
 
-@every_architecture
+@pytest.mark.parametrize("architecture", by_day(ARCHITECTURES, ("full", "encoder_only")))
 def test_what_was_learned_by_heart_is_drawn(architecture: str) -> None:
     """Each text has its image, in three colours; drawn by itself and beside others."""
     task = make_task(architecture, image_size=(2, 3), num_channels=3, levels=3, steps=6)

@@ -78,10 +78,11 @@ def test_goes_on_to_the_same_weights(folder: Path) -> None:
     "layout",
     [
         ["batch.packing=false"],
-        pytest.param(["batch.packing=true", "block/position=relative_bias"], marks=pytest.mark.nightly),
+        ["batch.packing=true", "block/position=relative_bias"],
     ],
     ids=["bucketed", "packed"],
 )
+@pytest.mark.nightly
 def test_one_program_serves_batches_of_all_shapes(tmp_path: Path, layout: list[str]) -> None:
     small = [*tiny.TINY, "trainer.max_steps=8", "trainer.val_check_interval=8", "trainer.log_every_n_steps=1"]
     small += ["block.dropout=0.0", "model=full", "logger=csv", *layout]

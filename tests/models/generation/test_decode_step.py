@@ -4,6 +4,7 @@ with graphs of aten's operators in their place."""
 import copy
 import pickle
 from collections.abc import Callable
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
-from cases import values_by_day
+from cases import by_day, values_by_day
 from interop import test_decoder_families, test_full_families
-from oracle import Case, decoded_alike, name_of
+from oracle import Case, decoded_alike, name_of, one_a_class
 from small_models import pad, random_model
 from triptych.models.generation import BeamSearch, LogitsProcessors, Sampling, beam_search, decode_step, generate
 from triptych.models.generation.decode_step import DecodeStepPool, DecodeStepSize
@@ -157,11 +158,12 @@ def test_every_token_is_the_same_program(
     assert len(captured) == 1
 
 
+GENERATING = [case for case in (*test_decoder_families.CASES, *test_full_families.CASES) if case.generates]
+
+
 @pytest.mark.parametrize(
     ("case", "num_beams"),
-    values_by_day(
-        [case for case in (*test_decoder_families.CASES, *test_full_families.CASES) if case.generates], [1, 4]
-    ),
+    by_day(product(GENERATING, [1, 4]), [*zip(one_a_class(GENERATING), cycle([1, 4]), strict=False)]),
     ids=name_of,
 )
 def test_give_the_tokens_of_transformers(case: Case, num_beams: int) -> None:
