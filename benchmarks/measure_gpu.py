@@ -277,9 +277,9 @@ def page_of(found: dict[str, Any]) -> str:
         "# On GPUs",
         "`make gpu` wrote this page; [benchmarks/README.md](../benchmarks/README.md#gpus) describes the method. "
         '"Required" is the value that the project must reach, "target" the value that it aims for. Both are '
-        "lower limits, except for times, perplexities and memory errors, where they are upper limits. In a "
-        'comparison, the value is the rate of the contender before "vs.", divided by the rate of the contender after '
-        "it.",
+        "lower limits, except for times, perplexities and the errors of memory estimates, where they are upper "
+        'limits. In a comparison, the value is the rate of the contender before "vs.", divided by the rate of the '
+        "contender after it.",
     ]
     done = {name: found[name] for name in PARTS if name in found}
     if waiting := [name for name in PARTS if not found.get(name, {}).get("whole")]:
