@@ -88,7 +88,8 @@ def predict_classes(count: int) -> Row:
             Asked("Triptych, predict", "transformers, pipeline, sorted by length", 1),
         ],
         facts=[
-            f"Each batch has {BATCH} texts. With the same weights, both libraries give identical labels: {same} of 100."
+            f"Each batch has {BATCH} texts. With the same weights, both libraries give identical labels for {same} "
+            "of 100 texts."
         ],
     )
 
@@ -132,7 +133,7 @@ def predict_copies(count: int) -> Row:
             Asked("Triptych, predict", "transformers, generate, sorted by length", 1),
         ],
         facts=[
-            f"Each batch has {BATCH} texts. With the same weights, both libraries give identical outputs: {same} of "
-            f"{BATCH}; {right} are correct."
+            f"Each batch has {BATCH} texts. With the same weights, both libraries give identical outputs for {same} "
+            f"of {BATCH} texts; {right} of the outputs are correct."
         ],
     )

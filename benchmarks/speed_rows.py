@@ -542,7 +542,10 @@ def greedy(rows: int) -> Row:
         asked=[Asked("Triptych", "Hugging Face GPT-2", 1.7 if rows == 1 else 2.2)],
         floor="matrix products alone",
         flops=float(sum(p.flops for p in products)),
-        facts=[f"With the same weights, both libraries give identical sequences: {same} of {rows}."],
+        facts=[
+            f"With the same weights, both libraries give identical sequences for {same} of {rows} "
+            f"{'prompt' if rows == 1 else 'prompts'}."
+        ],
     )
 
 
@@ -572,8 +575,8 @@ def beam() -> Row:
         floor="matrix products alone",
         flops=float(sum(p.flops for p in products)),
         facts=[
-            f"With the same weights, both libraries give identical outputs: {same} of {SENTENCES}; mean tokens per "
-            f"output: Triptych {tokens[0]:.1f}, Hugging Face {tokens[1]:.1f}. The matrix products alone assume "
-            "outputs of full length."
+            f"With the same weights, both libraries give identical outputs for {same} of {SENTENCES} sentences. The "
+            f"mean number of tokens per output is {tokens[0]:.1f} for Triptych and {tokens[1]:.1f} for Hugging Face. "
+            "The matrix products alone assume outputs of full length."
         ],
     )

@@ -78,7 +78,7 @@ class LanguageModeling(GenerativeTask):
     needs_input = False
     unsupported = {  # noqa: RUF012 - a class constant
         "encoder_only": "an encoder attends to the token that it should predict; "
-        "use model=decoder_only, or one of the prefix models: model=full or model=prefix_lm"
+        "use model=decoder_only, or model=full or model=prefix_lm to predict the rest of a text after a prefix"
     }
 
     @classmethod
