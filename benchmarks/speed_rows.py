@@ -383,8 +383,9 @@ def layouts(items: Sequence[EncodedExample]) -> tuple[dict[str, list[Batch]], di
     shares = {name: amount / sum(b.num_with_padding for b in batches) for name, batches in (ours | theirs).items()}
     shares_said = "; ".join(f"{name} {share:.0%}" for name, share in shares.items())
     facts = [
-        f"There are {len(items)} texts, with {BATCH} per step (by tokens: {len(by_tokens)} steps of at most {budget} "
-        f"tokens). The fractions of non-padding positions are: {shares_said}."
+        f'There are {len(items)} texts, with {BATCH} per step. The rows "by tokens" limit the tokens per step instead: '
+        f"they have {len(by_tokens)} steps of at most {budget} tokens. The fractions of non-padding positions are: "
+        f"{shares_said}."
     ]
     return ours, theirs, amount, facts
 
