@@ -41,14 +41,14 @@ def outcomes(loader: hydra_guard.GuardedLoader, overrides: Sequence[str]) -> lis
     return found
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=5))
 def test_kept_or_composed_anew(choices: list[str], values: list[str]) -> None:
     kept, anew = outcomes(LOADER, [*choices, *values, "hydra.mode=RUN"])
     assert kept == anew
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=4))
 def test_the_configurations_of_the_tests(choices: list[str], values: list[str]) -> None:
     """Those of ``tests/command_line.py``, also after a test has changed one."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -189,7 +189,6 @@ class TestOperations:
             assert cost.by_part({shape: 2}) == {part: 6 * flops for part, flops in counted.items()}
 
     @pytest.mark.parametrize(("architecture", "causal"), [("decoder_only", 1), ("encoder_only", 0)])
-    @settings(max_examples=4)
     @given(length=st.integers(1, 400), window=st.integers(1, 70))
     def test_of_windows(self, architecture: str, causal: int, length: int, window: int) -> None:
         """Of a long text, blocks of b = max(w, 32) queries and b + w keys, b + 2 w without causality; else all pairs.

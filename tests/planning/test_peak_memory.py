@@ -72,7 +72,7 @@ def images(architecture: str, **options: Any) -> Any:
 
 
 class TestRealSteps:
-    @settings(max_examples=4)
+    @settings(max_examples=10)
     @given(data=st.data())
     def test_as_many_bytes_as_with_numbers(self, data: st.DataObject) -> None:
         """To the byte, whatever the blocks, packed or not; but mean and deviation of a norm that reads 16 bits are
@@ -128,7 +128,7 @@ class TestFormula:
         activation checkpoints in 16 bits: there the formula gives more than is measured."""
         return build
 
-    @settings(max_examples=3)
+    @settings(max_examples=8)
     @given(data=st.data())
     def test_a_deeper_network_takes_what_the_formula_says(self, build: Callable[..., Any], data: st.DataObject) -> None:
         """Two layers more; so what a kernel needs for a moment, of which the formula knows nothing, cancels out."""
