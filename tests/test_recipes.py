@@ -31,7 +31,7 @@ DATES = ["data=dates", *tiny.DATES]
 def read_recipes() -> dict[str, dict[str, str]]:
     """By what is added, the files whose names stand in the first lines of the blocks below its name."""
     recipes = {}
-    for name, recipe in re.findall(r"^\*\*An? (\w+)\*\*(.*?)(?=^\*\*)", RECIPES, re.MULTILINE | re.DOTALL):
+    for name, recipe in re.findall(r"^\*\*An? (\w+)[\w ]*\*\*(.*?)(?=^\*\*)", RECIPES, re.MULTILINE | re.DOTALL):
         blocks = re.findall(r"^```(?:python|yaml)\n(# (\S+)\n.*?)^```$", recipe, re.MULTILINE | re.DOTALL)
         recipes[name] = {file: block for block, file in blocks}
     return recipes
