@@ -6,6 +6,7 @@
 # make faults: run the fault tests a few times each, four files at a time; make faults FULL=1: as often as
 #   docs/fault_injection.md states
 # make nightly: run the tests that make test and make faults skip; writes the tested commit to outputs/nightly.json
+# make cases: choose the cases of tests that only make nightly runs; takes twice as long as all tests of make test
 # make fuzz: train, stop, resume, evaluate and export random configurations; make fuzz N=600 SEED=1: numbers 1 to 600. A
 #   failure prints the command that repeats it
 # make release: before a release, test blocks, models and tasks with the latest packages from pip (downloads gigabytes);
@@ -24,7 +25,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes; none of them should compile files
 
-.PHONY: install demo quick test docs faults nightly fuzz release versions families compatibility bench gpu wheels check clean
+.PHONY: install demo quick test docs faults nightly cases fuzz release versions families compatibility bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -49,6 +50,15 @@ faults: .venv/installed
 
 nightly: .venv/installed
 	.venv/bin/python tests/nightly.py
+
+cases: export TRIPTYCH_CASES = $(CURDIR)/outputs/cases
+cases: export COVERAGE_PROCESS_START = $(CURDIR)/pyproject.toml
+cases: export COVERAGE_FILE = $(TRIPTYCH_CASES)/lines
+cases: .venv/installed
+	rm -rf $(TRIPTYCH_CASES)
+	mkdir -p $(TRIPTYCH_CASES)
+	.venv/bin/python -m pytest $(TESTS)
+	env -u COVERAGE_PROCESS_START .venv/bin/python tests/nightly_cases.py
 
 fuzz: .venv/installed
 	OMP_NUM_THREADS=1 .venv/bin/python tests/fuzz.py $(or $(N),100) $(or $(SEED),1)

@@ -20,7 +20,7 @@ shapes.install(["triptych.nn", "triptych.models", "triptych.models.generation"])
 from browser import Browser  # noqa: E402
 from command_line import command_lines  # noqa: E402
 
-pytest_plugins = ["faults_table", "clock", "durations"]
+pytest_plugins = ["faults_table", "clock", "durations", "nightly_cases"]
 
 torch.set_num_threads(1)  # the tests themselves run in parallel
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as at a terminal, wherever the tests were started

@@ -21,6 +21,7 @@ from typing import TextIO
 import pandas  # noqa: F401 - by plotly
 import plotly.graph_objs.layout.xaxis
 import plotly.io  # noqa: F401
+from coverage import process_startup
 
 import triptych.report.page.attention_charts  # noqa: F401
 from triptych.cli import main
@@ -50,6 +51,7 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
     for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
         os.dup2(os.open(name, flags | os.O_APPEND), number)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has read ahead
+    process_startup(force=True)  # of coverage.py, under make cases
     sys.argv = [str(Path(sys.executable).with_name("triptych")), *arguments]  # other ranks are started by it
 
 

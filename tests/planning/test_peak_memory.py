@@ -72,6 +72,7 @@ def images(architecture: str, **options: Any) -> Any:
 
 
 class TestRealSteps:
+    @pytest.mark.nightly
     @settings(max_examples=10)
     @given(data=st.data())
     def test_as_many_bytes_as_with_numbers(self, data: st.DataObject) -> None:
