@@ -1,8 +1,9 @@
-"""Which cases of parametrized tests are nightly: nightly_cases.json lists them, and new cases run by day.
+"""Which tests are nightly although nothing in their files says so: nightly_cases.json lists them; new tests run by day.
 
 ``make cases`` chooses them again. It runs the tests of ``make test`` with coverage.py, also in the processes that they
-start, and keeps by day: every test that is no case, every case that takes less than ``SHORT`` seconds, the tests that
-kill mutants, a case of each function, and so many of the other cases that every line is still reached.
+start. By day stay: tests of less than ``LONG`` seconds, with the shortest of their cases and those of less than
+``SHORT`` seconds; tests that kill mutants; tests marked ``daily``; and of the others so many that every line is still
+reached.
 """
 
 import json
@@ -20,8 +21,8 @@ from coverage.numbits import numbits_to_nums
 FILE = Path(__file__).with_suffix(".json")
 TRACES = Path(__file__).parents[1] / "outputs" / "cases"
 SECONDS = TRACES / "seconds.json"
-SHORT = 0.5
-"""Seconds, traced: about a quarter of a second otherwise."""
+SHORT, LONG = 0.5, 3.0
+"""Seconds of a case and of a whole test, traced, which takes half again as long."""
 
 
 def function_of(test: str) -> str:
@@ -32,7 +33,7 @@ def function_of(test: str) -> str:
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects nightly tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the listed cases."""
-    nightly = {f"{name}[{case}]" for name, cases in json.loads(FILE.read_text()).items() for case in cases}
+    nightly = {name + case for name, cases in json.loads(FILE.read_text()).items() for case in cases}
     for item in items:
         if item.nodeid in nightly and "TRIPTYCH_CASES" not in os.environ:
             item.add_marker(pytest.mark.nightly)
@@ -53,14 +54,14 @@ def pytest_runtest_teardown() -> None:
 
 
 class Seconds:
-    """Writes the seconds that each test took."""
+    """Writes the seconds of each test that may become nightly."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called for each phase of each test."""
-        if report.when == "call":
+        if report.when == "call" and "daily" not in report.keywords:
             self.seconds[report.nodeid] = report.duration
 
     def pytest_sessionfinish(self) -> None:
@@ -88,34 +89,36 @@ def read_lines(folder: Path) -> dict[str, set[tuple[str, int]]]:
 def choose_nightly(
     seconds: Mapping[str, float], lines: Mapping[str, Collection[tuple[str, int]]], always: Collection[str]
 ) -> list[str]:
-    """The cases that are not needed by day.
+    """The tests that are not needed by day.
 
     Args:
         seconds: that each test takes.
         lines: that each test reaches.
         always: tests that run by day.
     """
-    cases = [test for test in seconds if "[" in test and seconds[test] >= SHORT and test not in always]
+    cases = defaultdict[str, list[str]](list)
+    for test in seconds:
+        cases[function_of(test)].append(test)
+    optional = {test for test in seconds if seconds[test] >= SHORT} - {*always}
+    for tests in cases.values():
+        shortest = min(tests, key=lambda test: seconds[test])
+        if seconds[shortest] < LONG:
+            optional.discard(shortest)
     missing = set[tuple[str, int]]().union(*lines.values())
-    for test in lines.keys() - set(cases):
+    for test in lines.keys() - optional:
         missing.difference_update(lines[test])
-    functions = {function_of(test) for test in seconds.keys() - set(cases)}
-    while cases:
-        new = {test: len(missing.intersection(lines.get(test, ()))) for test in cases}
-        best = max(cases, key=lambda test: (new[test] + (function_of(test) not in functions)) / seconds[test])
-        if not new[best] and function_of(best) in functions:
-            break
-        cases.remove(best)
-        missing.difference_update(lines.get(best, ()))
-        functions.add(function_of(best))
-    return cases
+    while missing:
+        best = max(sorted(optional), key=lambda test: len(missing.intersection(lines.get(test, ()))) / seconds[test])
+        optional.remove(best)
+        missing.difference_update(lines[best])
+    return sorted(optional)
 
 
 def write_cases(cases: Collection[str]) -> None:
     """Writes the list of nightly cases."""
     by_function = defaultdict[str, list[str]](list)
     for test in sorted(cases):
-        by_function[function_of(test)].append(test.partition("[")[2].removesuffix("]"))
+        by_function[function_of(test)].append(test.removeprefix(function_of(test)))
     FILE.write_text(json.dumps(by_function, indent=1, ensure_ascii=False) + "\n")
 
 

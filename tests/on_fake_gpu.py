@@ -113,7 +113,7 @@ def plain(value: Any) -> Any:
     return pytest.approx(value, rel=1e-3, abs=1.01) if isinstance(value, int | float) else value
 
 
-@pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][::3]))
+@pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][::4]))
 def test_a_task_trains_and_is_measured_as_on_the_cpu(experiment: str, chosen: Chosen) -> None:
     """A twin has the same examples, so the means are those of one process; but not where all pairs count together."""
     ranks = nullcontext() if experiment.startswith("matching") else twins()
@@ -155,7 +155,7 @@ class Waits(L.Callback):
             self.waits = Counter(Device.active.waits)
 
 
-@pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][1::3]))
+@pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][1::6]))
 def test_an_update_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
     waits = Waits()
     with on_fake_gpu():

@@ -4,7 +4,6 @@ import re
 from itertools import product
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,7 +90,6 @@ def test_what_is_refused_is_found_in_its_smallest_form() -> None:
     assert len(explain(writing_y, factors, reasons)) == 2
 
 
-@pytest.mark.nightly
 def test_the_page_is_of_the_configuration() -> None:
     """A part that is new is not on it: `make compatibility`."""
     page = PAGE.read_text(encoding="utf-8")

@@ -6,7 +6,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from quick import all_imports_of
+
+pytestmark = pytest.mark.daily
 
 MODULES = {
     "attention",  # nn/attention.py, and triptych.attention, which hands on report/attention_maps.py

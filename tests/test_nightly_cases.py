@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightly_cases import SHORT, choose_nightly, function_of
+from nightly_cases import LONG, SHORT, choose_nightly, function_of
 
 TESTS = [f"{function}{case}" for function in ("a", "b", "c") for case in ("", "[1]", "[2]", "[3]")]
 TRACES = st.fixed_dictionaries(
-    {}, optional={test: st.tuples(st.floats(0, 2), st.sets(st.integers(0, 9), max_size=4)) for test in TESTS}
+    {}, optional={test: st.tuples(st.floats(0, 5), st.sets(st.integers(0, 9), max_size=4)) for test in TESTS}
 )
 
 
@@ -21,8 +21,9 @@ def test_every_line_and_every_function_is_still_tried(
     nightly = set(choose_nightly(seconds, lines, always))
     by_day = seconds.keys() - nightly
     assert set[object]().union(*(lines[test] for test in by_day)) == set[object]().union(*lines.values())
-    assert {function_of(test) for test in by_day} == {function_of(test) for test in seconds}
-    assert all("[" in test and seconds[test] >= SHORT and test not in always for test in nightly)
+    short = {function_of(test) for test in seconds if seconds[test] < LONG}
+    assert {function_of(test) for test in by_day} >= short
+    assert all(seconds[test] >= SHORT and test not in always for test in nightly)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -487,7 +487,6 @@ class TestRealText:
             assert words in refused.stderr
 
 
-@pytest.mark.nightly
 def test_nothing_stays_frozen_until_python_ends(tmp_path: Path) -> None:
     """Imports are kept from the search for garbage. Python never frees what is kept so, and nanobind (in triton) says
     so of each of its objects: 27 lines after every command, with the usual build of torch."""

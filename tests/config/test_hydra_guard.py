@@ -41,7 +41,6 @@ def outcomes(loader: hydra_guard.GuardedLoader, overrides: Sequence[str]) -> lis
     return found
 
 
-@pytest.mark.nightly
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=5))
 def test_kept_or_composed_anew(choices: list[str], values: list[str]) -> None:
@@ -49,7 +48,6 @@ def test_kept_or_composed_anew(choices: list[str], values: list[str]) -> None:
     assert kept == anew
 
 
-@pytest.mark.nightly
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=4))
 def test_the_configurations_of_the_tests(choices: list[str], values: list[str]) -> None:

@@ -103,7 +103,6 @@ def test_without_its_server_a_job_goes_on(tmp_path: Path) -> None:
     server.close()
 
 
-@pytest.mark.nightly
 def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
     begun = "import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
     (tmp_path / "begins_something.py").write_text(begun)

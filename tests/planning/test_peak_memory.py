@@ -72,7 +72,6 @@ def images(architecture: str, **options: Any) -> Any:
 
 
 class TestRealSteps:
-    @pytest.mark.nightly
     @settings(max_examples=10)
     @given(data=st.data())
     def test_as_many_bytes_as_with_numbers(self, data: st.DataObject) -> None:
@@ -129,6 +128,7 @@ class TestFormula:
         activation checkpoints in 16 bits: there the formula gives more than is measured."""
         return build
 
+    @pytest.mark.nightly
     @settings(max_examples=8)
     @given(data=st.data())
     def test_a_deeper_network_takes_what_the_formula_says(self, build: Callable[..., Any], data: st.DataObject) -> None:

@@ -257,6 +257,7 @@ def test_there_is_one_page(server: Server) -> None:
     assert server.get("/etc/passwd")[0] == 404
 
 
+@pytest.mark.daily
 @needs_browser
 def test_a_browser_draws_the_attention_without_a_complaint(server: Server, browser: Browser) -> None:
     browser.open(f"{server.address}/?{urlencode({'text': '5. März 1998'})}")

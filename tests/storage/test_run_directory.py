@@ -28,6 +28,7 @@ def names_of_files(file: Path) -> list[str]:
     return found
 
 
+@pytest.mark.daily
 def test_no_other_module_names_the_files() -> None:
     src = Path(triptych.__file__).parent
     found = {str(file.relative_to(src)): names for file in src.rglob("*.py") if (names := names_of_files(file))}

@@ -227,7 +227,6 @@ def test_seed_decides() -> None:
     assert {example.target for example in one} != {example.target for example in other}  # dealt otherwise
 
 
-@pytest.mark.nightly
 def test_same_in_every_process() -> None:
     program = (
         "import hashlib; from triptych.data.corpora.dates import Dates\n"

@@ -177,6 +177,7 @@ def test_long_curves_are_thinned(write_run, tmp_path: Path) -> None:
     assert steps[-1] == 50_000
 
 
+@pytest.mark.daily
 @needs_browser
 def test_a_browser_draws_the_charts_without_a_complaint(page: Path, browser: Browser) -> None:
     browser.open(page.as_uri())
