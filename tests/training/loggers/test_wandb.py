@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 
 import tiny
 from commands import Command, run
-from triptych.cli import main
+from triptych.config import ConfigError
+from triptych.report.dashboard import dashboard
+from triptych.training.loggers.tensorboard import TensorBoardLogger
 
 RUN = "outputs/pair/run-0123abcd"
 COMMAND = [
@@ -186,28 +189,16 @@ def test_what_wandb_has_not_makes_no_dashboard(tmp_path: Path, killed: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "message"),
+    ("module", "use", "extra"),
     [
-        (
-            "tensorboard",
-            ["train", "task=translation", "data=dates", "logger=tensorboard"],
-            "pip install 'triptych[tensorboard]'",
-        ),
-        ("wandb_workspaces", ["dashboard", "."], "pip install 'triptych[dashboard]'"),
+        ("tensorboard", lambda folder: TensorBoardLogger(save_dir=str(folder)), "tensorboard"),
+        ("wandb_workspaces", lambda folder: dashboard([folder], folder / "dashboard.py"), "dashboard"),
     ],
 )
 def test_a_package_that_is_missing_is_named(
-    tmp_path: Path,
-    module: str,
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, module: str, use: Callable[[Path], object], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr("sys.argv", ["triptych", *arguments])
-    assert main() == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert message in error
+    with pytest.raises(ConfigError, match=rf"pip install 'triptych\[{extra}\]'"):
+        use(tmp_path)
+    assert not [*tmp_path.iterdir()]
