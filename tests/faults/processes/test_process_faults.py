@@ -58,6 +58,7 @@ def test_no_rank_outlives_a_killed_parent(training: Any) -> None:
     training.wait_until_gone(10)
 
 
+@pytest.mark.nightly
 @pytest.mark.fault(3)
 def test_a_signal_while_one_rank_tests_and_the_other_waits(training: Any) -> None:
     """Three batches: rank 1 has one of them, and rank 0 two. All end as one that was asked to, and nothing is lost."""

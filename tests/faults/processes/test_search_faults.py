@@ -104,6 +104,7 @@ def test_a_search_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path, full
     assert search.record == undisturbed.record
 
 
+@pytest.mark.nightly
 def test_two_workers_share_the_total(tmp_path: Path) -> None:
     overrides = ["optimizer.lr=tag(log,interval(1e-3,1e-1))", "hydra.sweeper.n_trials=4", "hydra.sweeper.pruner=none"]
     workers = [Search(tmp_path, *overrides) for _ in range(2)]
@@ -127,6 +128,7 @@ def test_failed_jobs_count_and_equal_ones_run_once(tmp_path: Path) -> None:
     assert "4 complete, 1 failed" in text
 
 
+@pytest.mark.nightly
 def test_a_search_that_cannot_begin_ends_and_can_be_mended(tmp_path: Path) -> None:
     overrides = ["shape.num_heads=choice(2,3)", "hydra.sweeper.sampler=random", "hydra.sweeper.n_trials=2"]
     search = Search(tmp_path, *overrides)  # begins with three heads, which do not divide the width

@@ -133,6 +133,7 @@ def test_one_fails_and_never_more_than_two_run(sweep: Sweep) -> None:
     assert sweep.starts() == [1, 1, 1]
 
 
+@pytest.mark.nightly
 def test_the_waiting_process_dies(sweep: Sweep) -> None:
     """The array goes on; two commands at once find it again, submit nothing, and collect."""
     command = (SLOW, "seed=1,2,3", "hydra.launcher.array_parallelism=2")
