@@ -32,6 +32,13 @@ def test_skeletons_name_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
                 assert all(hasattr(importlib.import_module(node.module), name.name) for name in node.names)
 
 
+def test_an_unknown_kind_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, said = answer("new", "tsk", "script")
+    assert (status, said) == (1, "error: triptych new tsk: no such kind; did you mean task?\n")
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.nightly
 def test_skeletons_pass_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.chdir(tmp_path)
