@@ -26,7 +26,8 @@ from coverage import process_startup
 import triptych.report.page.attention_charts  # noqa: F401
 from triptych.cli import main
 from triptych.config.hydra_guard import compose_ahead, register_schemas
-from triptych.launch.fork_server import end_with, forget_exits, import_heavy_modules
+from triptych.launch.fork_server import import_heavy_modules
+from triptych.launch.forks import end_with, forget_exits
 
 ended: dict[int, str] = {}
 """Where to write how a process has ended."""

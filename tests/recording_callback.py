@@ -16,9 +16,9 @@ from torch.distributed.tensor import DTensor
 
 
 class RecordingCallback(L.Callback):
-    """Writes ``steps-RANK`` (a number) after every batch, ``test-RANK`` (its number) before every batch of the test,
-    ``gradient-RANK.pt`` of the first update, and, when the training has ended, ``losses-RANK.pt`` (of every batch),
-    ``weights-RANK.pt`` and ``held-RANK.pt`` (how many numbers of weights and optimizer state this process holds).
+    """Writes ``steps-RANK`` (a number) and ``pid-RANK`` after each batch, ``test-RANK`` (its number) before each test
+    batch, and ``gradient-RANK.pt`` of the first step. At the end of training it writes ``losses-RANK.pt`` (of each
+    batch), ``weights-RANK.pt`` and ``held-RANK.pt`` (how many weights and optimizer states this process holds).
 
     Args:
         folder: where.
@@ -43,6 +43,7 @@ class RecordingCallback(L.Callback):
         new = self.folder / f".steps-{trainer.global_rank}-{os.getpid()}"  # jobs of an array have one folder
         new.write_text(str(trainer.global_step))
         new.rename(self.folder / f"steps-{trainer.global_rank}")
+        (self.folder / f"pid-{trainer.global_rank}").write_text(str(os.getpid()))
         self.losses.append(outputs["loss"].double())
 
     def on_test_batch_start(

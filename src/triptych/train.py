@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
@@ -23,6 +24,7 @@ from triptych.config import ConfigError
 from triptych.evaluate import measure
 from triptych.launch import signals
 from triptych.launch.command import Command, this_command
+from triptych.launch.forks import has_only_imported
 from triptych.launch.processes import RankInfo, depends_on_clock, detect_rank, run_processes, silence
 from triptych.planning.build_run import TrainingRun, begin_directory, build_run
 from triptych.planning.prepare import adopt_settings, choose, find_reference, make_plan
@@ -115,8 +117,10 @@ def start_processes(config: DictConfig, command: Command, world_size: int) -> in
             "local, joblib or slurm, or as many tasks_per_node"
         )
     same = [f"run_dir={config.run_dir}"] if depends_on_clock(config) else []
-    arguments = [sys.executable, "-m", "triptych", "train", *sys.argv[1:], *same]
-    return run_processes(arguments, world_size, Path(config.run_dir))
+    arguments = ["train", *sys.argv[1:], *same]
+    forks = has_only_imported() and not torch.accelerator.is_available()  # a GPU cannot be used after a fork
+    started = arguments if forks else [sys.executable, "-m", "triptych", *arguments]
+    return run_processes(started, world_size, Path(config.run_dir), forks=forks)
 
 
 @contextmanager

@@ -198,7 +198,9 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         import triptych.planning.doctor
         import triptych.predict
         import triptych.train
+        from triptych.launch.forks import note_imports
 
+        note_imports()
         gc.freeze()
         gc.enable()
         atexit.register(gc.unfreeze)  # otherwise triton's bindings report each frozen object at exit

@@ -66,6 +66,7 @@ def run(config_name: str, arguments: Sequence[str], task_function: TaskFunction)
         task_function: called with the configuration.
     """
     parser, options, hydra = read_arguments(arguments)
+    GlobalHydra.instance().clear()  # a forked rank has that of its parent
     GlobalHydra.instance().initialize(hydra)
     try:
         kinds = ("cfg", "info", "shell_completion", "multirun", "run")

@@ -1,31 +1,25 @@
 """Forks the jobs of a sweep from one process, so that the imports, which take seconds, run only once.
 
-A child hangs at its first matrix product if its parent has computed with several threads. So the server only imports
-modules, and does not fork if the imports started a thread or initialized a GPU.
+The server only imports modules, and does not fork if the imports started a thread or initialized a GPU.
 """
 
-import atexit
 import gc
 import importlib
 import json
 import os
-import runpy
 import select
 import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-import traceback
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from functools import partial
 
 from hydra.core.plugins import Plugins
 
 from triptych.config.hydra_guard import compose_ahead
+from triptych.launch.forks import end_with, media_folder, num_threads, run_triptych
 from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
 from triptych.storage.array_files import code_sha256
 
@@ -170,7 +164,6 @@ def serve_forks(channel: socket.socket) -> list[str] | None:
                 restore_handlers(handlers)
                 for stream, given in enumerate(streams):
                     os.dup2(given, stream)
-                forget_exits()
             for given in streams:
                 os.close(given)
             if pid == 0:
@@ -189,57 +182,20 @@ def import_heavy_modules() -> bool:
     gc.disable()  # saves a quarter of the import time
     for name in WITH_THREADS:
         importlib.import_module(name)
-    threads = len(os.listdir("/proc/self/task"))
+    threads = num_threads()
     for name in MODULES:
         importlib.import_module(name)
     Plugins.instance()  # makes Hydra search for its plugins once
     code_sha256()  # part of the keys of all caches
-    media_folder().cleanup()  # each child creates its own
+    if (folder := media_folder()) is not None:
+        folder.cleanup()  # each child creates its own
     gc.freeze()  # so that no child scans the imported objects and copies their pages
     gc.enable()
     has_gpu = importlib.import_module("torch.cuda").is_initialized()
-    return len(os.listdir("/proc/self/task")) == threads and not has_gpu
-
-
-def media_folder() -> "tempfile.TemporaryDirectory[str]":
-    """W&B's temporary folder for images and tables, which its import creates."""
-    folder: tempfile.TemporaryDirectory[str] = importlib.import_module("wandb.sdk.data_types._private").MEDIA_TMP
-    return folder
-
-
-def forget_exits() -> None:
-    """Removes the parent's exit handlers and temporary folder from a child; the parent may end first and clean up."""
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False
-    media_folder().name = tempfile.mkdtemp("wandb-media")  # the child removes it at exit, by a handler of W&B
-
-
-def end_with(main: Callable[[], object]) -> NoReturn:
-    """Calls a function in a child and exits like Python, but without freeing the imported modules. That would take two
-    seconds, because their memory pages are shared with the parent."""
-    code: object = 1
-    try:
-        code = main()
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined] # waits for threads
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    if isinstance(code, str):
-        print(code, file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
-
-
-def can_fork() -> bool:
-    """Whether this system supports the server."""
-    return sys.platform == "linux" and os.path.isdir("/proc/self/task") and hasattr(os, "pidfd_open")
+    return num_threads() == threads and not has_gpu
 
 
 if __name__ == "__main__":
     arguments = serve_forks(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
-        sys.argv = ["triptych", *arguments]
-        end_with(lambda: runpy.run_module("triptych", run_name="__main__", alter_sys=True))
+        end_with(partial(run_triptych, arguments))

@@ -18,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, about_duration, counted
 from triptych.launch.environment import cpus
-from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
+from triptych.launch.fork_server import Forked, ForkServer, start_server
+from triptych.launch.forks import can_fork
 from triptych.launch.signals import STOPS, record_signals
 from triptych.launch.sweep import (
     Failure,

@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import lightning_utilities.core.rank_zero
+import torch
+import torchmetrics.utilities.prints
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
@@ -22,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
+from triptych.launch.forks import Child, fork, run_triptych
 from triptych.launch.signals import STOPS, record_signals
 from triptych.storage.run_directory import RunDirectory
 
@@ -33,6 +37,9 @@ SPEAK_S = 1.5
 """Seconds for the other ranks to report the same error as the first; none after a kill."""
 TERMINATE_S = 2.0
 """Seconds from SIGTERM to SIGKILL."""
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+RankProcess = subprocess.Popen[bytes] | Child
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,18 @@ def silence() -> None:
     root.setLevel(logging.ERROR)
 
 
-def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
+def run_processes(command: Sequence[str], count: int, run_dir: Path, *, forks: bool = False) -> int:
     """Runs a command once per device of this node, as ranks 0 to ``count`` - 1, and waits for all of them.
 
     Rank 0 prints to the terminal; the others print to ``rank-N.log`` in the run directory. The signals ``STOPS`` are
     forwarded to all ranks. If one rank fails, or this process is killed, the others are terminated.
+
+    Args:
+        command: a program and its arguments; only the arguments of ``triptych`` if ``forks`` is set.
+        count: number of ranks.
+        run_dir: run directory.
+        forks: whether to fork the ranks from this process, which has imported all they need, instead of starting a
+            program.
 
     Returns:
         The exit status: 0, that of the first failure (128 + n after signal n), or 128 + n after an orderly stop by
@@ -108,11 +122,15 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
     port = LightningEnvironment().main_port  # MASTER_PORT, or a free port
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # CPUs per rank
-    files, processes = RunDirectory(run_dir), []
+    files = RunDirectory(run_dir)
+    processes: list[RankProcess] = []
     with record_signals(*STOPS) as received:
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
-            processes.append(_start(command, place, files.rank_log(rank) if rank else None))
+            output = files.rank_log(rank) if rank else None
+            if output is not None:
+                output.write_bytes(b"")
+            processes.append((_fork if forks else _start)(command, place, output))
         ended = _wait(processes, received)
     failures = [(rank, status) for rank, status in ended if status not in (0, *AGREED)]
     if not failures:
@@ -122,15 +140,9 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
     return 128 - status if status < 0 else status
 
 
-def _start(command: Sequence[str], place: dict[str, str], output: Path | None) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], place: Mapping[str, str], output: Path | None) -> subprocess.Popen[bytes]:
     """Starts a process in a new session, so that Ctrl-C reaches it only once, forwarded."""
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-    def die_with_parent() -> None:
-        if libc is not None:
-            libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-    with open(output, "wb") if output else nullcontext() as file:
+    with open(output, "ab") if output else nullcontext() as file:
         return subprocess.Popen(
             command,
             env={**os.environ, **place},
@@ -138,11 +150,41 @@ def _start(command: Sequence[str], place: dict[str, str], output: Path | None) -
             stdout=file,
             stderr=file,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=_die_with_parent,
         )
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[signal.Signals]) -> list[tuple[int, int]]:
+def _fork(arguments: Sequence[str], place: Mapping[str, str], output: Path | None) -> Child:
+    """Forks a process that runs ``triptych`` with these arguments, also in a new session."""
+    parent = os.getpid()
+
+    def run_rank() -> None:
+        os.setsid()
+        _die_with_parent()
+        if os.getppid() != parent:  # it died before the line above
+            raise SystemExit(1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if output is not None:
+            file = os.open(output, os.O_WRONLY | os.O_APPEND)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+        if "OMP_NUM_THREADS" not in os.environ:  # OpenMP no longer reads the environment
+            torch.set_num_threads(int(place["OMP_NUM_THREADS"]))
+        os.environ.update(place)
+        for library in (lightning_utilities.core.rank_zero, torchmetrics.utilities.prints):
+            library.rank_zero_only.rank = int(place["RANK"])  # read from the environment at import
+        run_triptych(arguments)
+
+    return fork(run_rank)
+
+
+def _die_with_parent() -> None:
+    """Asks the system to kill this process when its parent dies."""
+    if LIBC is not None:
+        LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _wait(processes: Sequence[RankProcess], received: list[signal.Signals]) -> list[tuple[int, int]]:
     """Waits for all processes, and terminates them after a failure.
 
     Args:
@@ -177,7 +219,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[signal.Si
     return list(ended.items())
 
 
-def _send(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+def _send(processes: Sequence[RankProcess], number: int) -> None:
     for process in processes:
         process.send_signal(number)
 

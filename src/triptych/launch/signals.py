@@ -53,6 +53,28 @@ def restore_handlers(handlers: Mapping[int, Handler]) -> None:
         signal.signal(signum, handler or signal.SIG_DFL)
 
 
+def reset_handlers(*signums: int) -> None:
+    """Restores the handlers that Python starts with, except for ignored signals."""
+    for signum in signums:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+
+
+@contextmanager
+def blocked_signals(*signums: int) -> Iterator[None]:
+    """Delays these signals until the context ends."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signums)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock_signals(*signums: int) -> None:
+    """Delivers these signals from now on, in a child that was forked while they were blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signums)
+
+
 @contextmanager
 def record_signals(*signums: int) -> Iterator[list[signal.Signals]]:
     """A list that collects these signals as they arrive, within the context."""
