@@ -31,6 +31,7 @@ class TestList:
         llamas = [name for name in rows if name.startswith("llama/")]
         assert llamas[2:6] == ["llama/3.2-1b", "llama/7b", "llama/3.1-8b", "llama/13b"]
         assert rows["llama/7b"][:2] == ("decoder_only", "6,738,415,616")
+        assert rows["full"][:2] == rows["bart/style"][:2] == ("full", "any")
         assert [*rows].index("llama/65b") == [*rows].index("llama/7b") + 4
 
     def test_a_word_leaves_out_the_others(self, answer: Any) -> None:
