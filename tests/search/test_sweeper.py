@@ -150,7 +150,7 @@ def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path
 MISTAKES = [
     ([LR, "hydra.sweeper.sampler=cmaes"], "hydra.sweeper.sampler=cmaes: expected one of tpe, gp, qmc, random"),
     ([LR, "hydra.sweeper.pruner=medain"], "did you mean median?"),
-    ([LR, "hydra.sweeper.metric=test/loss"], "hydra.sweeper.metric=test/loss: settings are chosen on validation alone"),
+    ([LR, "hydra.sweeper.metric=test/loss"], "hydra.sweeper.metric=test/loss: a search uses the validation set only"),
     ([LR, "hydra.sweeper.n_trial=3"], "there is no such key; did you mean hydra.sweeper.n_trials?"),
     ([LR, "hydra.sweeper.seeds=[1,2]", "seed=3"], "seed: set either seed or hydra.sweeper.seeds"),
     ([LR, "hydra.sweeper.storage=x.sqlite"], "expected a file whose name ends in .journal or .db"),
