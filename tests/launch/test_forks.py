@@ -71,32 +71,34 @@ print(forks.has_only_imported())
     assert run_program(script) == ["False", "True", "False"]
 
 
-@pytest.mark.parametrize("threads", ["2", pytest.param("", marks=pytest.mark.nightly)])
-def test_forked_ranks_are_like_started_ones(threads: str, tmp_path: Path) -> None:
-    """Also where they compute with several threads, in which a child would hang if its parent had computed."""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    forked = subprocess.run(
-        [*own_python(), "-m", "triptych", "train", *RUN, "run_dir=forked"],
-        cwd=tmp_path,
-        env=environment | ({"OMP_NUM_THREADS": threads} if threads else {}),
-        capture_output=True,
-        text=True,
-        timeout=300,
+def train(folder: Path, *overrides: str, **variables: str) -> "subprocess.Popen[bytes]":
+    """A run from a Python of its own. Each Python that is started writes a line to the file ``starts``."""
+    quick_start = Path(__file__).parents[1] / "quick_start" / "sitecustomize.py"
+    count = f"import runpy; print('started', file=open({str(folder / 'starts')!r}, 'a'))"
+    (folder / "sitecustomize.py").write_text(f"{count}; runpy.run_path({str(quick_start)!r})\n")
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    return subprocess.Popen(
+        [*own_python(), "-m", "triptych", "train", *RUN, *overrides],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(folder), **variables},
+        stdout=subprocess.DEVNULL,
     )
-    assert forked.returncode == 0, forked.stderr
-    assert (tmp_path / "forked" / "rank-1.log").read_text() == ""
 
+
+def test_ranks_are_forked_from_one_python(tmp_path: Path) -> None:
+    """They compute with several threads; a child would hang in its first if its parent had computed."""
+    assert train(tmp_path, "run_dir=run", OMP_NUM_THREADS="2").wait(300) == 0
+    assert (tmp_path / "starts").read_text() == "started\n"
+    assert (tmp_path / "run" / "rank-1.log").read_text() == ""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("variables", [{}, {"OMP_NUM_THREADS": "2"}], ids=["one thread", "two threads"])
+def test_forked_ranks_are_like_started_ones(variables: dict[str, str], tmp_path: Path) -> None:
+    assert train(tmp_path, "run_dir=forked", **variables).wait(300) == 0
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(LightningEnvironment().main_port)}
-    place |= {"OMP_NUM_THREADS": threads or "1"}
-    started = [
-        subprocess.Popen(
-            [*own_python(), "-m", "triptych", "train", *RUN, "run_dir=started"],
-            cwd=tmp_path,
-            env=environment | place | {"RANK": rank, "LOCAL_RANK": rank},
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in ("0", "1")
-    ]
-    assert [rank.wait(200) for rank in started] == [0, 0]
+    place |= {"OMP_NUM_THREADS": "1", **variables}
+    started = [train(tmp_path, "run_dir=started", **place, RANK=rank, LOCAL_RANK=rank) for rank in ("0", "1")]
+    assert [rank.wait(300) for rank in started] == [0, 0]
     weights = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("forked", "started")]
     assert weights[0] == weights[1]
