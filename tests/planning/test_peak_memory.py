@@ -151,10 +151,7 @@ class TestFormula:
             return measure_peak(network, PRECISIONS[precision], shape), sum(counted)
 
         (less, less_counted), (more, more_counted) = both(4), both(6)
-        if checkpoints and precision.startswith("bf16"):  # of these the formula only knows a bound
-            assert more - less <= 1.02 * (more_counted - less_counted)
-        else:
-            assert more - less == pytest.approx(more_counted - less_counted, rel=0.02)
+        assert more - less == pytest.approx(more_counted - less_counted, rel=0.02)
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
     def test_of_a_whole_network(self, precision: str) -> None:
