@@ -249,7 +249,7 @@ train E +block.residual.foo=true  ->  block.residual.foo: PreNorm has no such se
 ~ train E W=[0,null]  ->  block.attention.sliding_windows=[0, null]: expected numbers of at least 1
 ~ train E block/attention=longformer W=[64,null]  ->  =[64,null]: expected a list of whole numbers
 train E W=64  ->  sliding_windows=64: expected a list of whole numbers and nulls or null | [64]
-~ train E block/attention=performer block/position=alibi  ->  block/position=alibi adds | computes no such scores
+~ train E block/attention=performer block/position=alibi  ->  block/position=alibi adds | but block/attention=performer
 ~ train E model=decoder_only block/attention=linformer block/position=rotary  ->  only in the encoder of model=full
 ~ train E task.z_loss=-1  ->  task.z_loss=-1.0: expected at least 0
 ~ train E task.max_new_tokens=0  ->  task.max_new_tokens=0: expected at least 1

@@ -19,7 +19,7 @@ from functools import partial
 from hydra.core.plugins import Plugins
 
 from triptych.config.hydra_guard import compose_ahead
-from triptych.launch.forks import end_with, media_folder, num_threads, run_triptych
+from triptych.launch.forks import Child, end_with, media_folder, num_threads, run_triptych
 from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
 from triptych.storage.array_files import code_sha256
 
@@ -39,8 +39,8 @@ MOST_BYTES = 2**17
 """Maximum size of a message."""
 
 
-class Forked:
-    """A forked job, with the methods of ``subprocess.Popen`` that a sweep needs.
+class Forked(Child):
+    """A job that the server has forked.
 
     Args:
         server: server of the job.
@@ -48,17 +48,12 @@ class Forked:
     """
 
     def __init__(self, server: "ForkServer", pid: int) -> None:
-        self._server, self._pid = server, pid
+        super().__init__(pid)
+        self._server = server
 
     def poll(self) -> int | None:
         """The exit status, or minus the signal that killed the job; None: it is running."""
-        return self._server.status_of(self._pid)
-
-    def send_signal(self, signum: int) -> None:
-        """Sends a signal, unless the job has ended."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):  # it has just ended
-                os.kill(self._pid, signum)
+        return self._server.status_of(self.pid)
 
 
 class ForkServer:

@@ -22,7 +22,7 @@ _threads_of_imports = 0
 
 
 class Child:
-    """A forked child, with the methods of ``subprocess.Popen`` that waiting for a rank needs.
+    """A forked child, with the methods of ``subprocess.Popen`` that a sweep and a run with ranks need.
 
     Args:
         pid: process ID.

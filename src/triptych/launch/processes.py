@@ -127,10 +127,8 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path, *, forks: b
     with record_signals(*STOPS) as received:
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
-            output = files.rank_log(rank) if rank else None
-            if output is not None:
-                output.write_bytes(b"")
-            processes.append((_fork if forks else _start)(command, place, output))
+            start = _fork if forks else _start
+            processes.append(start(command, place, files.rank_log(rank) if rank else None))
         ended = _wait(processes, received)
     failures = [(rank, status) for rank, status in ended if status not in (0, *AGREED)]
     if not failures:
@@ -142,7 +140,7 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path, *, forks: b
 
 def _start(command: Sequence[str], place: Mapping[str, str], output: Path | None) -> subprocess.Popen[bytes]:
     """Starts a process in a new session, so that Ctrl-C reaches it only once, forwarded."""
-    with open(output, "ab") if output else nullcontext() as file:
+    with open(output, "wb") if output else nullcontext() as file:
         return subprocess.Popen(
             command,
             env={**os.environ, **place},
@@ -164,10 +162,9 @@ def _fork(arguments: Sequence[str], place: Mapping[str, str], output: Path | Non
         if os.getppid() != parent:  # it died before the line above
             raise SystemExit(1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        if output is not None:
-            file = os.open(output, os.O_WRONLY | os.O_APPEND)
-            os.dup2(file, 1)
-            os.dup2(file, 2)
+        if file is not None:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
         if "OMP_NUM_THREADS" not in os.environ:  # OpenMP no longer reads the environment
             torch.set_num_threads(int(place["OMP_NUM_THREADS"]))
         os.environ.update(place)
@@ -175,7 +172,8 @@ def _fork(arguments: Sequence[str], place: Mapping[str, str], output: Path | Non
             library.rank_zero_only.rank = int(place["RANK"])  # read from the environment at import
         run_triptych(arguments)
 
-    return fork(run_rank)
+    with open(output, "wb") if output else nullcontext() as file:
+        return fork(run_rank)
 
 
 def _die_with_parent() -> None:
