@@ -79,14 +79,22 @@ class Command:
         cwd: the folder that it is called in.
         environment: all variables that it has.
         files: its standard input, output and error.
+        program: of Python, which has these arguments; None: ``triptych``.
     """
 
-    def __init__(self, *arguments: str, cwd: Path, environment: dict[str, str], files: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        environment: dict[str, str],
+        files: Sequence[Path],
+        program: str | None = None,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._ended = Path(self._folder.name) / "ended"
         connection = server()
-        words = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "ended": str(self._ended)}
-        connection.write(json.dumps({**words, "files": [str(file) for file in files]}) + "\n")
+        words = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "files": [*map(str, files)]}
+        connection.write(json.dumps({**words, "program": program, "ended": str(self._ended)}) + "\n")
         connection.flush()
         self.pid = int(connection.readline())
 
@@ -136,11 +144,23 @@ def run(
     own = {name: os.environ[name] for name in os.environ if not name.startswith(STARTED) or name == "TRIPTYCH_CACHE"}
     # a width at which lines stay whole
     environment = {**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(variables or {})}
+    return finish(*arguments, cwd=cwd, environment=environment, stdin=stdin, seconds=seconds)
+
+
+def finish(
+    *arguments: str,
+    cwd: Path,
+    environment: dict[str, str],
+    program: str | None = None,
+    stdin: str = "",
+    seconds: int = 300,
+) -> Finished:
+    """The end of a ``Command`` with these; see there and at ``run``."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in NAMES]
         for file, text in zip(files, (stdin, "", ""), strict=True):
             file.write_text(text)
-        command = Command(*arguments, cwd=cwd, environment=environment, files=files)
+        command = Command(*arguments, cwd=cwd, environment=environment, files=files, program=program)
         try:
             status = command.wait(seconds)
         finally:

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from commands import Finished, finish
+
 DRIVER = """
 import contextlib, io, json, sys, traceback
 from triptych.cli import main
@@ -72,15 +74,15 @@ def answers_to(
     hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {name: value for name, value in os.environ.items() if name not in hidden}
     with tempfile.TemporaryDirectory() as cache:  # of what was kept nothing is read
-        finished = subprocess.run(
-            [sys.executable, "-c", DRIVER],
-            cwd=cwd,
-            input=json.dumps([list(before_torch), list(commands)]),
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-            env={**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf"), "TRIPTYCH_CACHE": cache},
-        )
+        environment = {**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf"), "TRIPTYCH_CACHE": cache}
+        given = json.dumps([list(before_torch), list(commands)])
+        finished: Finished | subprocess.CompletedProcess[str]
+        if before_torch:
+            finished = subprocess.run(
+                [sys.executable, "-c", DRIVER], cwd=cwd, input=given, capture_output=True, text=True, timeout=900,
+                check=False, env=environment,
+            )  # fmt: skip
+        else:
+            finished = finish(cwd=cwd, environment=environment, program=DRIVER, stdin=given, seconds=900)
     assert finished.returncode == 0, finished.stderr
     return [tuple(answer) for answer in json.loads(finished.stdout)]

@@ -1,8 +1,8 @@
-"""``triptych`` without its start. All workers of the tests connect to this process at one address. Each line that they
-send is a command, answered by the number of a process that is forked from here, where what a run imports is there
-already; that takes longer than most of the commands. What configurations choose of files is composed here, once for all
-commands that choose the same. When the process ends, its exit status and its seconds of CPU are written into the file
-that the command names. The server ends with the last connection.
+"""``triptych`` and Python programs without their start. All workers of the tests connect to this process at one
+address. Each line that they send is a command, answered by the number of a process that is forked from here, where what
+a run imports is there already; that takes longer than most of the commands. What configurations choose of files is
+composed here, once for all commands that choose the same. When the process ends, its exit status and its seconds of CPU
+are written into the file that the command names. The server ends with the last connection.
 
     python tests/preloaded.py ADDRESS
 """
@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -26,11 +27,13 @@ from coverage import process_startup
 import triptych.report.page.attention_charts  # noqa: F401
 from triptych.cli import main
 from triptych.config.hydra_guard import compose_ahead, register_schemas
-from triptych.launch.fork_server import import_heavy_modules
+from triptych.launch.forked_jobs import import_job_modules
 from triptych.launch.forks import end_with, forget_exits
 
 ended: dict[int, str] = {}
 """Where to write how a process has ended."""
+of_imports: dict[str, str] = {}
+"""The variables that modules have set as they were imported."""
 
 
 def compose(command: str, *arguments: str) -> None:
@@ -41,13 +44,15 @@ def compose(command: str, *arguments: str) -> None:
             compose_ahead(command, arguments)
 
 
-def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], ended: str) -> None:
-    """Makes this process one that was started with these, in a session of its own."""
+def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str]) -> None:
+    """Makes this process one that was started with these, in a session of its own, as from a terminal."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     forget_exits()
+    tempfile.tempdir = None  # it is another variable's
     os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(of_imports | environment)
     sys.path[1:1] = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and p not in sys.path]
     for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
         os.dup2(os.open(name, flags | os.O_APPEND), number)
@@ -73,7 +78,9 @@ def reap(*_: object) -> None:
 def start(line: str, sockets: list[socket.socket]) -> int:
     """Forks the process of a command; its number. The process keeps none of the sockets."""
     command = json.loads(line)
-    compose(*command["arguments"])
+    program, file = command.pop("program"), command.pop("ended")
+    if program is None:
+        compose(*command["arguments"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     child = os.fork()
     if child == 0:
@@ -82,8 +89,11 @@ def start(line: str, sockets: list[socket.socket]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         become(**command)
-        end_with(main)
-    ended[child] = command["ended"]
+        if program is None:
+            end_with(main)
+        sys.path.insert(0, "")  # as with python -c
+        end_with(lambda: exec(program, {"__name__": "__main__"}))
+    ended[child] = file
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     return child
 
@@ -110,6 +120,8 @@ def serve(address: str) -> None:
 
 
 if __name__ == "__main__":
-    import_heavy_modules()
+    import_job_modules()
+    given = {variable.partition("=")[0] for variable in Path("/proc/self/environ").read_text().split("\0")}
+    of_imports.update({name: value for name, value in os.environ.items() if name not in given})
     signal.signal(signal.SIGCHLD, reap)
     serve(sys.argv[1])

@@ -6,7 +6,6 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 import triptych
 from clock import wait_until
+from commands import Command
 from triptych.config import RunError
 from triptych.storage.atomic import remove_leftovers
 from triptych.training import damage_of, newest_good, read_checkpoint
@@ -62,15 +62,19 @@ def test_fault_5_killed_while_it_saves(
     seen, cut = [0], 0
     for _ in range(kills):
         remove_leftovers(tmp_path)
-        process = subprocess.Popen(
-            [sys.executable, "-c", SAVES_FOREVER, str(tmp_path)], env={**os.environ, "TMPDIR": "/dev/shm"}
+        process = Command(
+            str(tmp_path),
+            cwd=tmp_path,
+            environment={**os.environ, "TMPDIR": "/dev/shm"},
+            files=[Path(os.devnull)] * 3,
+            program=SAVES_FOREVER,
         )
         for name in ("last.ckpt", UNFINISHED):  # a whole one, and then the next
             wait_until(lambda n=name, p=process: [*tmp_path.glob(n)] or p.poll() is not None, 120, name, pause=0.001)
         assert process.poll() is None
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
-        process.wait()
+        process.wait(60)
         cut += bool(list(tmp_path.glob(UNFINISHED)))
         if (tmp_path / "last.ckpt").exists():
             content = read_checkpoint(tmp_path / "last.ckpt")

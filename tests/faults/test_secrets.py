@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from commands import run
+from commands import Finished, finish, run
 from triptych.storage.redaction import REDACTED, Redactor
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault(23)]
@@ -125,26 +125,24 @@ def make_checkout(folder: Path) -> None:
         subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True)
 
 
-def train(folder: Path, *start: str) -> subprocess.CompletedProcess[str]:
+def train(folder: Path, *command: str, program: str | None = None) -> Finished:
     make_checkout(folder)
     (folder / "vault.py").write_text(CORPUS)
     kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_") and k != "HYDRA_FULL_ERROR"}
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, *start, *TINY, *OVERRIDES, "run_dir=run"],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=300,
-        env={**kept, **ENVIRONMENT, "PYTHONPATH": path, "TRIPTYCH_ALLOW": "vault.", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    own = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "vault.", "OMP_NUM_THREADS": "1"}
+    words, environment = [*command, *TINY, *OVERRIDES, "run_dir=run"], {**kept, **ENVIRONMENT, **own}
+    return finish(*words, cwd=folder, environment=environment, program=program)
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
     """A sweep of one job, for what Hydra writes beside it."""
     folder = tmp_path_factory.mktemp("guarded")
-    return folder, train(folder, "-m", "triptych", "train", "-m")
+    return folder, train(folder, "train", "-m")
 
 
-def test_nothing_is_left(guarded: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_nothing_is_left(guarded: tuple[Path, Finished]) -> None:
     folder, finished = guarded
     assert finished.returncode == 0, finished.stderr
     written = {path.suffix or path.name for path in folder.rglob("run/**/*") if path.is_file()}
@@ -157,14 +155,14 @@ def test_nothing_is_left(guarded: tuple[Path, subprocess.CompletedProcess[str]])
     assert "RuntimeError" in log.read_text()
 
 
-def test_the_training_has_the_true_values(guarded: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_the_training_has_the_true_values(guarded: tuple[Path, Finished]) -> None:
     given = json.loads((guarded[0] / "given.json").read_text())
     names = [name for name in SECRETS if name.startswith("command")]
     assert all(any(SECRETS[name] in value for value in given) for name in names)
 
 
 def test_the_terminal_shows_only_what_the_program_itself_prints(
-    guarded: tuple[Path, subprocess.CompletedProcess[str]],
+    guarded: tuple[Path, Finished],
 ) -> None:
     output = guarded[1].stdout + guarded[1].stderr
     shown = [line for line in output.splitlines() if any(secret in line for secret in SECRETS.values())]
@@ -173,7 +171,7 @@ def test_the_terminal_shows_only_what_the_program_itself_prints(
 
 
 def test_without_redaction_every_file_has_some(tmp_path: Path) -> None:
-    finished = train(tmp_path, "-c", UNGUARDED, "train")
+    finished = train(tmp_path, "train", program=UNGUARDED)
     assert finished.returncode == 0, finished.stderr
     found = hits(tmp_path / "run")
     names = {Path(file).suffix or file for _, file in found}

@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import triptych
+from commands import finish
 from triptych.config import ConfigError, build, check
 
 pytestmark = pytest.mark.faults
@@ -73,15 +73,11 @@ def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *, guarded: bool = 
     """Of each command: the exit status, the standard error, and whether what it should not execute was executed."""
     hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {k: v for k, v in os.environ.items() if k not in hidden}
-    finished = subprocess.run(
-        [sys.executable, "-c", DRIVER],
+    finished = finish(
         cwd=cwd,
-        input=json.dumps([commands, guarded]),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**own, "OMP_NUM_THREADS": "1", **environment},
+        environment={**own, "OMP_NUM_THREADS": "1", **environment},
+        program=DRIVER,
+        stdin=json.dumps([commands, guarded]),
     )
     assert finished.returncode == 0, finished.stderr
     return [tuple(answer) for answer in json.loads(finished.stdout.splitlines()[-1])]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import tiny
 from cases import by_day
 from clock import check_within
+from commands import Command, finish
 from wandb_server import API_KEY, Server, online
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault(14)]
@@ -41,18 +43,16 @@ class Run:
         folder.mkdir()
         self.folder, self.directory = folder, folder / "run"
         self.status, self.ended = -1, 0.0
-        command = ["-m", "triptych", "train", *TINY, "logger.wandb.offline=false", *overrides, "run_dir=run"]
-        self._start = (command, {**online(url), **environment})
+        output = folder / "output.txt"
+        output.touch()
+        words = ["train", *TINY, "logger.wandb.offline=false", *overrides, "run_dir=run"]
+        files = (Path(os.devnull), output, output)
+        self._command = Command(*words, cwd=folder, environment={**online(url), **environment}, files=files)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
-        command, environment = self._start
-        with open(self.folder / "output.txt", "w") as file:
-            self.status = subprocess.run(
-                [sys.executable, *command], cwd=self.folder, stdout=file, stderr=file, env=environment, check=False,
-                timeout=400,
-            ).returncode  # fmt: skip
+        self.status = self._command.wait(400)
         self.ended = time.monotonic()
 
     def wait(self) -> None:
@@ -213,10 +213,7 @@ for step in range(4):
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_a_directory_continues_its_run(tmp_path: Path, mode: str) -> None:
     server = Server()
-    finished = subprocess.run(
-        [sys.executable, "-c", RESUMING, mode], cwd=tmp_path, env=online(server.url), capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
+    finished = finish(mode, cwd=tmp_path, environment=online(server.url), program=RESUMING)
     server.close()
     assert finished.returncode == 0, finished.stderr
     lines = [line.split() for line in finished.stdout.splitlines()]

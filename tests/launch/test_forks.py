@@ -1,5 +1,6 @@
-"""Processes forked from one that has imported what they need, and ranks that are started this way."""
+"""Processes forked from one that has imported what they need: jobs of a sweep, and ranks."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,17 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from safetensors.torch import load_file
 
 import tiny
+from clock import wait_until
 from triptych.launch.sweep import own_python
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start each rank by itself")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start each job and rank by itself")
 
-RUN = [*tiny.TINY, "experiment=dates/classification", "model=encoder_only", "trainer=ddp_cpu", "trainer.max_steps=4"]
+RUN = [*tiny.TINY, "experiment=dates/classification", "model=encoder_only", "trainer.max_steps=4"]
 PROGRAM = """
 import os, signal, sys, threading, time
-from triptych.launch import forks, signals
+from triptych.launch import forked_jobs, forks, signals
 
 def wait_for(child):
     while child.poll() is None:
@@ -29,10 +33,79 @@ def end():
 """
 
 
-def run_program(script: str) -> list[str]:
+JOBS = """
+import json, pathlib
+run = json.loads(sys.argv[1])
+
+def start(name, *arguments):
+    with open(os.devnull, "rb") as nothing, open(name + ".log", "wb") as log:
+        streams = (nothing.fileno(), log.fileno(), log.fileno())
+        return forked_jobs.fork_job(arguments, {"OMP_NUM_THREADS": "2"}, streams)
+
+jobs = {
+    "version": start("version", "--version"),
+    "mistake": start("mistake", "train", "sed=1", "run_dir=none"),
+    "run": start("run", "train", *run, "logger=csv", "run_dir=run"),
+}
+stopped = ("SIGTERM", "SIGINT", "SIGKILL")
+for name in stopped:
+    jobs[name] = start(name, "train", *run, "logger=csv", "trainer.max_steps=100000", "run_dir=" + name)
+    while not pathlib.Path(name, "metrics.csv").exists():
+        time.sleep(0.01)
+    jobs[name].send_signal(getattr(signal, name))
+print(json.dumps({name: wait_for(job) for name, job in jobs.items()}))
+jobs["SIGTERM"].send_signal(signal.SIGTERM)  # it has ended
+start("orphan", "train", *run, "logger=wandb", "run_dir=orphan")
+threading.Thread(target=end, daemon=True).start()
+print(start("thread", "--version"), flush=True)
+os._exit(0)  # as if it was killed
+"""
+
+
+def run_program(script: str, *arguments: str, cwd: Path | None = None, **variables: str) -> list[str]:
     """What a program prints."""
-    command = [sys.executable, "-c", PROGRAM + script]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+    command = [sys.executable, "-c", PROGRAM + script, *arguments]
+    own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | variables
+    finished = subprocess.run(command, cwd=cwd, env=own, check=True, capture_output=True, text=True, timeout=300)
+    return finished.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder and the output of a process that forks jobs, and ends before the last of them."""
+    folder = tmp_path_factory.mktemp("sweep")
+    return folder, run_program(JOBS, json.dumps(RUN), cwd=folder, TMPDIR=str(folder))
+
+
+def test_a_forked_job_is_like_a_started_one(sweep: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Also in its threads, of which its parent has another number."""
+    folder, _ = sweep
+    assert (folder / "version.log").read_text().startswith("triptych ")
+    assert "error: sed: there is no such key; did you mean seed" in (folder / "mistake.log").read_text()
+    # not by ``commands``, whose commands are forked too
+    command = [*own_python(), "-m", "triptych", "train", *RUN, "logger=csv", "run_dir=alone"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True, capture_output=True)
+    weights, expected = (load_file(run / "weights.safetensors") for run in (folder / "run", tmp_path / "alone"))
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_a_signal_reaches_the_job_alone(sweep: tuple[Path, list[str]]) -> None:
+    ended = {"version": 0, "mistake": 1, "run": 0, "SIGTERM": 143, "SIGINT": 130, "SIGKILL": -9}
+    assert json.loads(sweep[1][0]) == ended
+
+
+def test_a_job_outlives_its_parent(sweep: tuple[Path, list[str]]) -> None:
+    """Its tables for W&B are complete: it has its own folder for them."""
+    folder, _ = sweep
+    wait_until((folder / "orphan" / "summary.json").exists, 120, lambda: (folder / "orphan.log").read_text())
+    wait_until(lambda: len([*folder.glob("*wandb-media")]) == 1, 60, "the end of the job")  # that of SIGKILL is left
+    assert "W&B has not got" not in (folder / "orphan.log").read_text()
+    assert [*folder.glob("orphan/wandb/offline-run-*/files/media/table/test/*.json")]
+
+
+def test_no_job_is_forked_after_a_new_thread(sweep: tuple[Path, list[str]]) -> None:
+    assert sweep[1][1:] == ["None"]
 
 
 def test_a_child_ends_as_its_function_does() -> None:
@@ -78,7 +151,7 @@ def train(folder: Path, *overrides: str, **variables: str) -> "subprocess.Popen[
     (folder / "sitecustomize.py").write_text(f"{count}; runpy.run_path({str(quick_start)!r})\n")
     inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return subprocess.Popen(
-        [*own_python(), "-m", "triptych", "train", *RUN, *overrides],
+        [*own_python(), "-m", "triptych", "train", *RUN, "trainer=ddp_cpu", *overrides],
         cwd=folder,
         env={**inherited, "PYTHONPATH": str(folder), **variables},
         stdout=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ def test_what_was_stopped_has_not_failed(n_jobs: int, tmp_path: Path, capfd: pyt
     asking = Thread(target=ask)
     asking.start()
     with pytest.raises(SystemExit) as caught:
-        run_jobs(jobs, [sys.executable, "-c", BEGIN], n_jobs, Redactor(), None, "`triptych demo`")
+        run_jobs(jobs, [sys.executable, "-c", BEGIN], n_jobs, Redactor(), "`triptych demo`")
     asking.join()
     said = capfd.readouterr()
     assert caught.value.code == 143
@@ -51,7 +51,7 @@ def test_a_job_that_was_done_already_says_nothing_of_the_others(
     done = f'import os, pathlib, sys; {done}\'{{"metrics": {{"test/loss": 1.0}}}}\')'
     long_ago = "; os.utime(d / 'summary.json', (0, 0)) if d.name == '1' else None"
     jobs = [Job([f"seed={seed}"], tmp_path / str(seed), DictConfig({})) for seed in (1, 2, 3)]
-    assert run_jobs(jobs, [sys.executable, "-c", done + long_ago], 1, Redactor(), None) == {}
+    assert run_jobs(jobs, [sys.executable, "-c", done + long_ago], 1, Redactor()) == {}
     assert [line for line in capfd.readouterr().out.splitlines() if "done;" in line] == [
         "2 of 3 jobs done; less than a second left"
     ]

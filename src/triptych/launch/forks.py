@@ -12,7 +12,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -22,7 +22,7 @@ _threads_of_imports = 0
 
 
 class Child:
-    """A forked child, with the methods of ``subprocess.Popen`` that a sweep and a run with ranks need.
+    """A forked child, with the methods of ``subprocess.Popen`` that its parent needs.
 
     Args:
         pid: process ID.
@@ -46,25 +46,20 @@ class Child:
                 os.kill(self.pid, signum)
 
 
-def can_fork() -> bool:
-    """Whether this system supports forked jobs and ranks."""
-    return sys.platform == "linux" and os.path.isdir("/proc/self/task") and hasattr(os, "pidfd_open")
-
-
 def num_threads() -> int:
-    """The number of threads of this process, including those of libraries."""
-    return len(os.listdir("/proc/self/task"))
+    """The number of threads of this process, including those of libraries; 0: this system does not tell."""
+    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
 
 
 def note_imports() -> None:
-    """Notes that this process has only imported so far; OpenBLAS's threads stop before a fork and restart after it."""
+    """Notes that this process has only imported so far."""
     global _threads_of_imports
-    _threads_of_imports = num_threads() if can_fork() else 0
+    _threads_of_imports = num_threads()
 
 
 def has_only_imported() -> bool:
     """Whether this process has started no thread since ``note_imports``."""
-    return can_fork() and num_threads() <= _threads_of_imports
+    return 0 < num_threads() <= _threads_of_imports
 
 
 def forget_exits() -> None:
@@ -81,15 +76,25 @@ def media_folder() -> "tempfile.TemporaryDirectory[str] | None":
     return None if module is None else module.MEDIA_TMP
 
 
-def run_triptych(arguments: Sequence[str]) -> None:
-    """Runs ``triptych`` with these arguments in a child; raises SystemExit."""
+def run_triptych(arguments: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Runs ``triptych`` in a child; raises SystemExit.
+
+    Args:
+        arguments: arguments of ``triptych``.
+        variables: environment variables to set.
+    """
     forget_exits()
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # the parent's progress bar replaced them
+    if (threads := variables.get("OMP_NUM_THREADS")) != os.environ.get("OMP_NUM_THREADS"):
+        sys.modules["torch"].set_num_threads(int(threads or 0))  # OpenMP no longer reads the environment
+    os.environ.update(variables)
     sys.argv = ["triptych", *arguments]
     runpy.run_module("triptych", run_name="__main__", alter_sys=True)
 
 
 def fork(function: Callable[[], object]) -> Child:
     """Forks a child that calls a function and exits, with the signal handlers that Python starts with."""
+    global _threads_of_imports
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -102,6 +107,7 @@ def fork(function: Callable[[], object]) -> Child:
         if pid == 0:
             reset_handlers(*STOPS)
             end_with(run)
+    _threads_of_imports = min(_threads_of_imports, num_threads())  # without OpenBLAS's
     return Child(pid)
 
 

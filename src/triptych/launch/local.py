@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from hydra.core.utils import JobReturn
@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, about_duration, counted
 from triptych.launch.environment import cpus
-from triptych.launch.fork_server import Forked, ForkServer, start_server
-from triptych.launch.forks import can_fork
+from triptych.launch.forked_jobs import fork_job
+from triptych.launch.forks import Child
 from triptych.launch.signals import STOPS, record_signals
 from triptych.launch.sweep import (
     Failure,
@@ -28,7 +28,6 @@ from triptych.launch.sweep import (
     describe_shared,
     jobs_of,
     own_program,
-    own_python,
     redact_notes,
     train_command,
 )
@@ -70,13 +69,11 @@ class LocalJobRunner(Launcher):
             SweepFailed: jobs failed.
             SystemExit: a signal stopped the sweep.
         """
-        command, n_jobs = train_command(self._config), self._n_jobs
-        with server_for(command, len(job_overrides), n_jobs) as server:  # imports while the jobs are composed
-            jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
-            redact = redact_notes(self._config)
-            if shared := describe_shared(jobs):
-                print(redact(shared), flush=True)
-            failures = run_jobs(jobs, command, n_jobs, redact, server)
+        jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
+        redact = redact_notes(self._config)
+        if shared := describe_shared(jobs):
+            print(redact(shared), flush=True)
+        failures = run_jobs(jobs, train_command(self._config), self._n_jobs, redact)
         return collect(jobs, failures, [], redact)
 
 
@@ -85,7 +82,6 @@ def run_jobs(
     command: Sequence[str],
     n_jobs: int,
     redact: Redactor,
-    server: ForkServer | None,
     again: str = "the same command again",
 ) -> dict[Path, Failure]:
     """Runs the unfinished jobs and waits for them. A signal to the sweep is forwarded to them, except SIGINT, because a
@@ -94,7 +90,6 @@ def run_jobs(
     Args:
         command: command of a job, without its arguments.
         n_jobs: maximum number of parallel jobs.
-        server: server that forks the jobs; None: each is started separately.
         again: command that resumes a stopped sweep.
 
     Returns:
@@ -109,7 +104,7 @@ def run_jobs(
     with record_signals(*STOPS) as asked, Bar(sweep) as bar:
         while sweep.running or (sweep.waiting and not asked):
             while sweep.waiting and not asked and len(sweep.running) < n_jobs:
-                sweep.start_next(command, server)
+                sweep.start_next(command)
             for signum in asked[num_forwarded:]:
                 num_forwarded += 1
                 for process in sweep.running.values() if signum != signal.SIGINT else ():
@@ -117,8 +112,7 @@ def run_jobs(
             sweep.look(asked)
             if not asked:
                 bar.look()
-            wait = time.sleep if server is None else server.wait
-            wait(WAIT_S)
+            time.sleep(WAIT_S)
     if asked:
         stop = describe_stop(asked[0], sweep.all.values(), sweep.failures)
         print(f"{stop}. Run {again} to resume.", file=sys.stderr)
@@ -157,11 +151,11 @@ class Jobs:
                 self.waiting.setdefault(job.directory, job)
                 self._titles.setdefault(job.directory, title)
 
-    def start_next(self, command: Sequence[str], server: ForkServer | None) -> None:
+    def start_next(self, command: Sequence[str]) -> None:
         """Starts the first waiting job."""
         directory, job = next(iter(self.waiting.items()))
         print(f"{self._titles[directory]}\n  -> {directory}", flush=True)
-        self.running[directory] = start([*command, *job.arguments], directory, self.n_jobs, server)
+        self.running[directory] = start([*command, *job.arguments], directory, self.n_jobs)
         del self.waiting[directory]
 
     def look(self, asked: Sequence[signal.Signals]) -> None:
@@ -215,7 +209,9 @@ class Bar:
     def __init__(self, jobs: Jobs) -> None:
         self._jobs, self._looked = jobs, time.monotonic()
         columns = (MofNCompleteColumn(), "jobs", BarColumn(), TimeElapsedColumn(), "{task.fields[left]}")
-        self._progress = show_progress(*columns, disable=jobs.n_jobs == 1 or not sys.stdout.isatty())
+        # without a thread, because this process forks the jobs
+        disable = jobs.n_jobs == 1 or not sys.stdout.isatty()
+        self._progress = show_progress(*columns, auto_refresh=False, disable=disable)
         self._task = self._progress.add_task("jobs", total=len(jobs.waiting), left="")
 
     def __enter__(self) -> "Bar":
@@ -235,7 +231,7 @@ class Bar:
         left = jobs.seconds_left(jobs.taken or whole)
         rest = "" if left is None else f"{about_duration(left)} left"
         completed = len(jobs.taken) + len(jobs.failures) + sum(shares.values())
-        self._progress.update(self._task, completed=completed, left=rest)
+        self._progress.update(self._task, completed=completed, left=rest, refresh=True)
 
 
 def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Collection[Path]) -> str:
@@ -262,7 +258,7 @@ class JobProcess:
     """
 
     def __init__(
-        self, log: Path, process: subprocess.Popen[bytes] | Forked, tee: subprocess.Popen[bytes] | None
+        self, log: Path, process: subprocess.Popen[bytes] | Child, tee: subprocess.Popen[bytes] | None
     ) -> None:
         self.log, self._process, self._tee = log, process, tee
         self._started = time.monotonic()
@@ -285,27 +281,13 @@ class JobProcess:
         self._process.send_signal(signum)
 
 
-def server_for(command: Sequence[str], num_jobs: int, n_jobs: int) -> AbstractContextManager[ForkServer | None]:
-    """The server that forks the jobs; None: each is started separately.
-
-    Args:
-        command: command of a job; only Triptych's own can be forked.
-        num_jobs: number of jobs.
-        n_jobs: maximum number of parallel jobs.
-    """
-    ours = own_program()
-    if num_jobs < 2 or not can_fork() or list(command[: len(ours)]) != ours:
-        return nullcontext()
-    return closing(start_server(own_python(), environment(n_jobs)))
-
-
 def environment(n_jobs: int) -> dict[str, str]:
     """The environment of the jobs; parallel jobs share the CPUs."""
     share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs))} if n_jobs > 1 else {}
     return {**share, **os.environ}
 
 
-def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServer | None) -> JobProcess:
+def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
     """Starts a job. A single job prints to the terminal, and standard error also goes to its log; parallel jobs print
     only to their logs.
 
@@ -323,10 +305,11 @@ def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServ
             tee = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
             assert tee.stdin is not None
             streams = (0, 1, opened.enter_context(tee.stdin).fileno())
-        process: subprocess.Popen[bytes] | Forked | None = None
-        if server is not None:
-            process = server.start(command[len(own_program()) :], streams)
+        process: subprocess.Popen[bytes] | Child | None = None
+        ours, variables = own_program(), environment(n_jobs)
+        if list(command[: len(ours)]) == ours:
+            process = fork_job(command[len(ours) :], variables, streams)
         if process is None:
             stdin, stdout, stderr = streams
-            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment(n_jobs))
+            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=variables)
     return JobProcess(log, process, tee)

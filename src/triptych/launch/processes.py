@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import lightning_utilities.core.rank_zero
-import torch
 import torchmetrics.utilities.prints
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
@@ -165,12 +164,9 @@ def _fork(arguments: Sequence[str], place: Mapping[str, str], output: Path | Non
         if file is not None:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        if "OMP_NUM_THREADS" not in os.environ:  # OpenMP no longer reads the environment
-            torch.set_num_threads(int(place["OMP_NUM_THREADS"]))
-        os.environ.update(place)
         for library in (lightning_utilities.core.rank_zero, torchmetrics.utilities.prints):
             library.rank_zero_only.rank = int(place["RANK"])  # read from the environment at import
-        run_triptych(arguments)
+        run_triptych(arguments, place)
 
     with open(output, "wb") if output else nullcontext() as file:
         return fork(run_rank)

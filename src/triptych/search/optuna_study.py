@@ -24,6 +24,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from triptych.config import ConfigError, suggestion
+from triptych.launch.forked_jobs import import_job_modules
 from triptych.launch.sweep import Job
 from triptych.search.trials import PrunerName, lock_in
 from triptych.storage.locks import Lock
@@ -253,6 +254,8 @@ def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
     if name == "qmc":
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
             return QMCSampler(seed=seed, scramble=True)
+    if name == "gp":  # computes with several threads: afterwards nothing else may count as only imported
+        import_job_modules()
     kinds: dict[str, Callable[..., BaseSampler]] = {"tpe": TPESampler, "gp": GPSampler, "random": RandomSampler}
     return kinds[name](seed=seed)
 

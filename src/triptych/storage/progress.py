@@ -5,7 +5,11 @@ from rich.progress import Progress, ProgressColumn
 
 
 def show_progress(
-    *columns: str | ProgressColumn, stderr: bool = True, transient: bool = True, disable: bool = False
+    *columns: str | ProgressColumn,
+    stderr: bool = True,
+    transient: bool = True,
+    auto_refresh: bool = True,
+    disable: bool = False,
 ) -> Progress:
     """Progress bars of rich; hidden without a terminal.
 
@@ -13,7 +17,9 @@ def show_progress(
         columns: columns; none: rich's default.
         stderr: whether to use standard error.
         transient: whether to remove the bars at the end.
+        auto_refresh: whether to start a thread that refreshes the bars.
         disable: whether to hide the bars.
     """
     console = Console(stderr=stderr)
-    return Progress(*columns, console=console, transient=transient, disable=disable or not console.file.isatty())
+    hide = disable or not console.file.isatty()
+    return Progress(*columns, console=console, transient=transient, auto_refresh=auto_refresh, disable=hide)

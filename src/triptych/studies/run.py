@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.config import ConfigError, counted
-from triptych.launch.local import run_jobs, server_for
+from triptych.launch.local import run_jobs
 from triptych.launch.sweep import Job, collect, own_command
 from triptych.report.compare import compare_runs
 from triptych.report.page.render import Panel
@@ -61,9 +61,8 @@ def train_variants(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again:
         if not ready:
             raise ConfigError(f"study {study.name}: variants start from each other: {', '.join(left)}")
         now = [job for variant in ready for job in left.pop(variant)]
-        redact, command = Redactor(), own_command()
-        with server_for(command, sum(not job.is_done for job in now), n_jobs) as server:
-            failures = run_jobs(now, command, n_jobs, redact, server, f"`{again}`")
+        redact = Redactor()
+        failures = run_jobs(now, own_command(), n_jobs, redact, f"`{again}`")
         collect(now, failures, [], redact)
 
 

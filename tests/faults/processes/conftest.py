@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 import tiny
-from clock import TooLateError, bound, wait_until
+from clock import bound, wait_until
+from commands import Command
 from triptych.config.overrides import write_override
 
 TINY = [
@@ -33,8 +34,8 @@ RECORDING = ["+callbacks.recording._target_=recording_callback.RecordingCallback
 
 
 class Training:
-    """``triptych train`` with tiny sizes as a real process, alone or under srun. A mark in the environment finds every
-    process that it starts, whatever its parent, group or session.
+    """``triptych train`` with tiny sizes as a real process, alone or under srun. A mark in the environment and the
+    file of the standard error find every process that it starts, whatever its parent, group or session.
 
     Attributes:
         folder: the working directory; recording_callback.py writes ``steps-RANK`` and ``weights-RANK.pt`` there.
@@ -55,14 +56,17 @@ class Training:
             before: the command that starts it, srun for instance.
             environment: more variables.
         """
+        environment = {**self.environment(), **(environment or {})}
+        command = self.command(*overrides, before=before)
+        self.process: Command | subprocess.Popen[bytes]
+        if not before:
+            self.stderr.touch()
+            files = (Path(os.devnull), Path(os.devnull), self.stderr)
+            self.process = Command(*command[3:], cwd=self.folder, environment=environment, files=files)
+            return
         with open(self.stderr, "wb") as stderr:
             self.process = subprocess.Popen(
-                self.command(*overrides, before=before),
-                cwd=self.folder,
-                env={**self.environment(), **(environment or {})},
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
+                command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=stderr
             )
 
     def command(self, *overrides: str, before: tuple[str, ...] = ()) -> list[str]:
@@ -107,10 +111,8 @@ class Training:
 
     def wait(self, seconds: float = 120) -> int:
         """The exit status."""
-        try:
-            return self.process.wait(bound(seconds))
-        except subprocess.TimeoutExpired:
-            raise TooLateError(f"runs on after {bound(seconds):g} s: {self.stderr.read_text()}") from None
+        wait_until(lambda: self.process.poll() is not None, seconds, self.stderr.read_text)
+        return self.process.wait(0)
 
     def steps(self, rank: int = 0) -> int:
         """How many steps a rank has made; 0: it has not begun."""
@@ -133,7 +135,14 @@ class Training:
 
     def members(self) -> list[int]:
         """Every process that this started and that has not ended, itself included."""
-        return [pid for pid in processes() if self.mark in environment_of(pid)]
+        return [pid for pid in processes() if self.mark in environment_of(pid) or self._has_log(pid)]
+
+    def _has_log(self, pid: int) -> bool:
+        """Whether the standard error of a process goes to the folder: a forked one shows its parent's environment."""
+        try:
+            return Path(os.readlink(f"/proc/{pid}/fd/2")).is_relative_to(self.folder)
+        except OSError:  # it has ended
+            return False
 
     def rank(self, number: int) -> int:
         """The process of a rank that has made a step."""
