@@ -45,6 +45,11 @@ class Finished:
         return len(re.findall(rf"^ *{level} ", self.stdout, re.MULTILINE))
 
 
+def inherited() -> dict[str, str]:
+    """The variables that a command has of this process; its modules have set some, too."""
+    return {name: os.environ[name] for name in os.environ if not name.startswith(STARTED) or name == "TRIPTYCH_CACHE"}
+
+
 @cache
 def server() -> TextIO:
     """A connection to the process that starts the commands of all workers; the first of them starts it, and it ends
@@ -60,7 +65,7 @@ def server() -> TextIO:
             program = Path(__file__).with_name("preloaded.py")
             subprocess.Popen(
                 [sys.executable, program, address],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**inherited(), "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
@@ -141,9 +146,8 @@ def run(
         variables: of the environment, besides those of the tests.
         seconds: after which it is ended by force.
     """
-    own = {name: os.environ[name] for name in os.environ if not name.startswith(STARTED) or name == "TRIPTYCH_CACHE"}
     # a width at which lines stay whole
-    environment = {**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(variables or {})}
+    environment = {**inherited(), "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(variables or {})}
     return finish(*arguments, cwd=cwd, environment=environment, stdin=stdin, seconds=seconds)
 
 
