@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import tiny
 from clock import wait_until
+from commands import finish
 from triptych.launch.sweep import own_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start each job and rank by itself")
@@ -63,10 +64,10 @@ os._exit(0)  # as if it was killed
 
 
 def run_program(script: str, *arguments: str, cwd: Path | None = None, **variables: str) -> list[str]:
-    """What a program prints."""
-    command = [sys.executable, "-c", PROGRAM + script, *arguments]
+    """What a program prints. It has imported what a run needs, and nothing else has happened in it."""
     own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | variables
-    finished = subprocess.run(command, cwd=cwd, env=own, check=True, capture_output=True, text=True, timeout=300)
+    finished = finish(*arguments, cwd=cwd or Path.cwd(), environment=own, program=PROGRAM + script)
+    assert finished.returncode == 0, finished.stderr
     return finished.stdout.splitlines()
 
 
@@ -135,6 +136,7 @@ with signals.record_signals(*signals.STOPS) as recorded:
 
 def test_a_process_with_a_new_thread_is_not_forked() -> None:
     script = """
+forks._threads_of_imports = 0  # as in a process that has noted nothing
 print(forks.has_only_imported())
 forks.note_imports()
 print(forks.has_only_imported())

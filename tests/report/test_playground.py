@@ -8,8 +8,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import unescape
@@ -26,8 +24,8 @@ import tiny
 import triptych
 from browser import SCREENS, Browser, needs_browser
 from cases import by_day
-from clock import bound
-from commands import run
+from clock import wait_until
+from commands import Command, run
 from predicting import predict
 from triptych.data import Audio, DrawnDigits, Image, Message, read_image
 from triptych.data.audio import audio_to_wav
@@ -99,7 +97,7 @@ class Page(HTMLParser):
 class Server:
     """``triptych playground`` as a process."""
 
-    process: subprocess.Popen[str]
+    process: Command
     address: str
     runs: Path
 
@@ -134,24 +132,28 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(runs: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "triptych", "playground", ".", *options],
-        cwd=runs,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""},  # scipy's signals are used here
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
-    )
+PLAYGROUND = """
+import sys
+del sys.modules["scipy.signal"]  # the tests' own has no signals, which are used here
+from triptych.cli import main
+sys.exit(main())
+"""
+
+
+def start(runs: Path, *options: str) -> Command:
+    """Says its address in the file ``stdout``."""
+    files = (Path(os.devnull), runs / "stdout", runs / "stderr")
+    for file in files[1:]:
+        file.write_text("")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return Command("playground", ".", *options, cwd=runs, environment=environment, files=files, program=PLAYGROUND)
 
 
 def serving(runs: Path) -> Iterator[Server]:
     process = start(runs, "--port", "0")
-    assert process.stdout is not None
-    yield Server(process, process.stdout.readline().split()[0], runs)
+    wait_until(lambda: "\n" in (runs / "stdout").read_text(), 60, (runs / "stderr").read_text)
+    yield Server(process, (runs / "stdout").read_text().split()[0], runs)
     process.kill()
-    process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -421,8 +423,8 @@ def test_an_answer_that_nobody_waits_for(server: Server) -> None:
 def test_control_c_ends_it(server: Server) -> None:
     """Without a complaint about any of the tests before."""
     server.process.send_signal(signal.SIGINT)
-    _, errors = server.process.communicate(timeout=bound(30))
-    assert (server.process.returncode, errors) == (0, "")
+    assert server.process.wait(30) == 0
+    assert (server.runs / "stderr").read_text() == ""
 
 
 def test_a_port_that_is_taken(runs: Path) -> None:

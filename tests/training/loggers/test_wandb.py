@@ -16,7 +16,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 import tiny
-from commands import Command, run
+from commands import Command, finish, run
 
 RUN = "outputs/pair/run-0123abcd"
 COMMAND = [
@@ -197,8 +197,7 @@ def test_what_wandb_has_not_makes_no_dashboard(tmp_path: Path, killed: Path) -> 
 )
 def test_a_package_that_is_missing_is_named(tmp_path: Path, module: str, arguments: list[str], message: str) -> None:
     hidden = f"import sys; sys.modules['{module}'] = None; from triptych.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", hidden, *arguments]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    finished = finish(*arguments, cwd=tmp_path, environment=dict(os.environ), program=hidden)
     assert finished.returncode == 1
     assert finished.stderr.count("\n") == 1
     assert message in finished.stderr
