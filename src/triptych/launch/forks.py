@@ -85,8 +85,8 @@ def run_triptych(arguments: Sequence[str], variables: Mapping[str, str]) -> None
     """
     forget_exits()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # the parent's progress bar replaced them
-    if (threads := variables.get("OMP_NUM_THREADS")) != os.environ.get("OMP_NUM_THREADS"):
-        sys.modules["torch"].set_num_threads(int(threads or 0))  # OpenMP no longer reads the environment
+    if (threads := variables.get("OMP_NUM_THREADS", "")) != os.environ.get("OMP_NUM_THREADS", ""):
+        sys.modules["torch"].set_num_threads(int(threads))  # OpenMP no longer reads the environment
     os.environ.update(variables)
     sys.argv = ["triptych", *arguments]
     runpy.run_module("triptych", run_name="__main__", alter_sys=True)

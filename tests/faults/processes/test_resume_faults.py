@@ -85,7 +85,7 @@ def test_fault_4_the_warning_of_the_scheduler(
     assert seen(f"Restarts={count}")
     record_property("count", f"{count} signals")
     stopped = training.weights(0)
-    training.start(*layout, "run_dir=alone", before=srun, environment=cluster.environment)
+    training.start(*layout, "run_dir=alone")  # without a scheduler
     assert training.wait() == 0, training.stderr.read_text()
     alone = training.weights(0)
     assert all(torch.equal(stopped[name], alone[name]) for name in alone)

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,20 @@ def summary(run_dir: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(
-    cluster: Any, new_training: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, str]]:
-    """The SHA-256 of the weights after a run that was left alone, by the file that started it."""
-    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in ("one_gpu", "several_nodes")}
-    jobs = {name: training.submit_template(cluster, name, *LONG) for name, training in trainings.items()}
-    for name, job in jobs.items():
-        wait_until(lambda job=job: cluster.show(job)["JobState"] == "COMPLETED", 90, f"the end of {name}")
-    runs = {name: training.folder / "outputs" / "slurm" / jobs[name] for name, training in trainings.items()}
-    yield {name: summary(run)["weights_sha256"] for name, run in runs.items()}
-    for training in trainings.values():
+    new_training: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[int], str]]:
+    """The SHA-256 of the weights after a run with so many ranks that was left alone, without a scheduler."""
+    trainings = list[Any]()
+
+    @cache
+    def train(ranks: int) -> str:
+        trainings.append(training := new_training(tmp_path_factory.mktemp("alone")))
+        training.start(*LONG, *(["trainer=ddp", f"trainer.devices={ranks}"] if ranks > 1 else []))
+        assert training.wait() == 0, training.stderr.read_text()
+        return str(summary(training.run_dir)["weights_sha256"])
+
+    yield train
+    for training in trainings:
         training.kill()
 
 
@@ -126,16 +131,18 @@ def running(cluster: Any, training: Any) -> Iterator[Callable[..., Running]]:
 
 
 def test_the_warning_before_the_time_limit(
-    running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]
+    running: Callable[..., Running], cluster: Any, undisturbed: Callable[[int], str]
 ) -> None:
     job = running("array")
     cluster.command("scancel", "--signal=USR1", job.job)
-    job.resumes_once(undisturbed["one_gpu"])
+    job.resumes_once(undisturbed(1))
     assert "stopped by SIGUSR1 at step" in job.log.read_text()
 
 
 @pytest.mark.parametrize("warned", by_day([True, False], [False]), ids=["SIGUSR1", "SIGTERM"])
-def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
+def test_preempted(
+    warned: bool, running: Callable[..., Running], cluster: Any, undisturbed: Callable[[int], str]
+) -> None:
     """A cluster sends SIGTERM, unless it is told to send the warning that the job asked for."""
     file = cluster.folder / "slurm.conf"
     conf = file.read_text()
@@ -147,7 +154,7 @@ def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, 
         cluster.command(
             "sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"
         )
-        job.resumes_once(undisturbed["one_gpu"])
+        job.resumes_once(undisturbed(1))
         assert f"stopped by {'SIGUSR1' if warned else 'SIGTERM'} at step" in job.log.read_text()
     finally:
         file.write_text(conf)
@@ -155,12 +162,12 @@ def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, 
 
 
 @pytest.mark.nightly
-def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
+def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undisturbed: Callable[[int], str]) -> None:
     job = running("several_nodes")
     cluster.lose("n1")
     job.is_requeued()
     cluster.bring_back("n1")
-    job.resumes_once(undisturbed["several_nodes"])
+    job.resumes_once(undisturbed(2))
 
 
 @pytest.mark.parametrize(("template", "warned"), by_day([("cpu", False), ("several_nodes", True)], [("cpu", False)]))
