@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands import Finished, finish
+from commands import finish
 
 DRIVER = """
 import contextlib, io, json, sys, traceback
@@ -69,20 +69,22 @@ def answers_to(
     Args:
         commands: the arguments of each.
         cwd: the folder.
-        before_torch: of others that come first, while torch is not imported; whether they import it is in ``torch``.
+        before_torch: of others that come first, in a process that has not imported torch; whether they import it is in
+            ``torch``.
     """
     hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {name: value for name, value in os.environ.items() if name not in hidden}
+    answers: list[Answer] = []
     with tempfile.TemporaryDirectory() as cache:  # of what was kept nothing is read
         environment = {**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf"), "TRIPTYCH_CACHE": cache}
-        given = json.dumps([list(before_torch), list(commands)])
-        finished: Finished | subprocess.CompletedProcess[str]
         if before_torch:
-            finished = subprocess.run(
-                [sys.executable, "-c", DRIVER], cwd=cwd, input=given, capture_output=True, text=True, timeout=900,
-                check=False, env=environment,
+            started = subprocess.run(
+                [sys.executable, "-c", DRIVER], cwd=cwd, input=json.dumps([list(before_torch)]), capture_output=True,
+                text=True, timeout=900, check=False, env=environment,
             )  # fmt: skip
-        else:
-            finished = finish(cwd=cwd, environment=environment, program=DRIVER, stdin=given, seconds=900)
-    assert finished.returncode == 0, finished.stderr
-    return [tuple(answer) for answer in json.loads(finished.stdout)]
+            assert started.returncode == 0, started.stderr
+            answers += [tuple(answer) for answer in json.loads(started.stdout)]
+        given = json.dumps([[], list(commands)])
+        forked = finish(cwd=cwd, environment=environment, program=DRIVER, stdin=given, seconds=900)
+    assert forked.returncode == 0, forked.stderr
+    return answers + [tuple(answer) for answer in json.loads(forked.stdout)]
