@@ -156,7 +156,7 @@ class Waits(L.Callback):
 
 
 @pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][1::6]))
-def test_an_update_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
+def test_a_step_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
     waits = Waits()
     with on_fake_gpu():
         module, data, _ = made(configured(chosen, experiment))
@@ -166,7 +166,7 @@ def test_an_update_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
 
 
 @pytest.mark.parametrize("skips", [False, True])
-def test_an_update_that_is_not_finite_is_found_one_later(skips: bool, chosen: Chosen) -> None:
+def test_a_step_that_is_not_finite_is_found_one_later(skips: bool, chosen: Chosen) -> None:
     """The device leaves it out by itself."""
     weights, config = [], configured(chosen, "dates/tagging model=decoder_only")
     with on_fake_gpu():

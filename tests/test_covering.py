@@ -59,7 +59,7 @@ def test_few_rows_do() -> None:
     assert 16 <= len(rows) <= 32
 
 
-def test_what_is_refused_is_found_in_its_smallest_form() -> None:
+def test_what_is_rejected_is_found_in_its_smallest_form() -> None:
     """One value needs another than the default, as Linformer needs an encoder; two do not go together; nor do three."""
     factors = {"model": ["full", "encoder"], "task": ["writing", "classes"], "a": ["x", "y", "z"], "b": ["u", "v"]}
 

@@ -255,7 +255,7 @@ class TestShares:
         [(1, [], 1), (1, SHARED, 2), (0, SHARED, 2)],
         ids=["by one", "by shares", "from one by shares"],
     )
-    def test_a_run_goes_on_with_other_processes(
+    def test_a_run_resumes_with_other_processes(
         self, begun: int, strategy: list[str], ranks: int, trainings: Trainings, request: pytest.FixtureRequest
     ) -> None:
         start = shared(trainings, "written")
@@ -293,7 +293,7 @@ class TestOptimizers:
                 torch.testing.assert_close(weights, one.seen("weights")[name], rtol=0, atol=1e-10)
 
     @every_optimizer
-    def test_a_run_goes_on_to_the_last_bit(self, name: str, trainings: Trainings) -> None:
+    def test_a_run_resumes_to_the_last_bit(self, name: str, trainings: Trainings) -> None:
         alone = self.alone(trainings, name)
         start = f"resume={alone.directory}/checkpoints/step-00000005.ckpt"
         again = trainings.run(f"{name}-again", 1, *with_optimizer(name), "trainer.precision=64-true", start)

@@ -122,7 +122,7 @@ def test_a_corpus(outside: Path, task: str, model: str, monkeypatch: pytest.Monk
     assert [sample["reference"] for sample in record["samples"]] == expected
 
 
-def test_a_corpus_is_refused_what_it_lacks(outside: Path) -> None:
+def test_a_corpus_is_not_given_what_it_lacks(outside: Path) -> None:
     finished = run(
         "train", "--config-dir=conf", "task=tagging", "data=sums", "model=encoder_only", *TRAINING, "run_dir=run",
         cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
@@ -272,7 +272,7 @@ def test_a_family(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.nightly
-def test_a_family_refuses_what_it_cannot_say(outside: Path) -> None:
+def test_a_family_rejects_what_it_cannot_say(outside: Path) -> None:
     command = ["task=classification", *DATES, "model=llama/style", "block.bias=true", *TRAINING, "run_dir=run"]
     triptych(outside, "train", *command)
     finished = run(

@@ -214,7 +214,7 @@ class TestConfigured:
         with pytest.raises(ValueError, match=r"^test_testing\.Deaf: bias: "):
             found("encoder_only", "Deaf")
 
-    def test_a_constructor_without_cross_is_refused_at_once(self) -> None:
+    def test_a_constructor_without_cross_is_rejected_at_once(self) -> None:
         config = DictConfig({"block": {"attention": {"_target_": "test_testing.Narrow"}}})
         with pytest.raises(ConfigError, match=r"Narrow\(sizes, layer\): expected \(sizes, layer, cross\), then"):
             check_kind(config, "block.attention", Callable[..., MultiHeadAttention])

@@ -21,7 +21,7 @@ SHARES = st.floats(0.01, 1.0)
 
 @given(rows=st.integers(1, 60), size=st.integers(1, 20), world_size=st.integers(1, 4), val=SHARES, test=SHARES)
 @example(rows=8, size=4, world_size=1, val=0.25, test=1.0)
-def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: int, val: float, test: float) -> None:
+def test_a_share_without_a_batch_is_rejected(rows: int, size: int, world_size: int, val: float, test: float) -> None:
     """As Lightning takes it: the whole batches of a share of those that a process has."""
     split: Any = SimpleNamespace(sizes=np.ones(rows))
     data = cast(DataModule, SimpleNamespace(validation=split, test=split, eval_batch_size=size))

@@ -336,7 +336,7 @@ class TestSweep:
         assert "<html" in (folder / "page" / "report.html").read_text()
 
 
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, harmless_payload: Callable[[Path], Path]) -> None:
+def test_a_file_that_is_no_checkpoint_is_rejected(tmp_path: Path, harmless_payload: Callable[[Path], Path]) -> None:
     for content in (b"", b"hello", b"PK\x03\x04 not a zip"):
         (tmp_path / "bad.ckpt").write_bytes(content)
         finished = run("evaluate", "checkpoint=bad.ckpt", cwd=tmp_path)

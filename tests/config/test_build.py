@@ -196,7 +196,7 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
         ),
     ],
 )
-def test_an_optimizer_is_refused_what_it_cannot_do(
+def test_an_optimizer_is_not_given_what_it_cannot_do(
     overrides: list[str], message: str, chosen: Callable[..., DictConfig]
 ) -> None:
     with pytest.raises(ConfigError, match=message):

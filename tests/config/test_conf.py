@@ -314,7 +314,7 @@ def test_one_stack_can_be_overridden() -> None:
         (["task=classification", "data=dates", "model=vit/style"], "data=dates has texts, and model=encoder_only read"),
     ],
 )
-def test_refused_cells_say_why(overrides: list[str], message: str) -> None:
+def test_unsupported_cells_say_why(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_grid(composed(*overrides))
 
@@ -343,7 +343,7 @@ def test_the_other_commands_compose() -> None:
     assert composed(command="predict").input == "-"
 
 
-def test_a_stack_with_fewer_positions_than_tokens_is_refused() -> None:
+def test_a_stack_with_fewer_positions_than_tokens_is_rejected() -> None:
     config = composed("model=full", "model.decoder.max_length=10", "shape.max_length=20")
     with pytest.raises(ConfigError, match=r"shape\.max_length=20, but a stack has max_length=10"):
         check_network(with_parts(config))

@@ -43,7 +43,7 @@ def outcomes(loader: hydra_guard.GuardedLoader, overrides: Sequence[str]) -> lis
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=5))
-def test_kept_or_composed_anew(choices: list[str], values: list[str]) -> None:
+def test_kept_or_composed_again(choices: list[str], values: list[str]) -> None:
     kept, anew = outcomes(LOADER, [*choices, *values, "hydra.mode=RUN"])
     assert kept == anew
 

@@ -170,6 +170,6 @@ def test_a_head_pools_where_the_task_has_one_output_for_a_text(model: str) -> No
                     choose_parts(changed)
 
 
-def test_a_head_that_pools_is_refused_where_it_was_chosen() -> None:
+def test_a_head_that_pools_is_rejected_where_it_was_chosen() -> None:
     with pytest.raises(ConfigError, match=r"^heads\.tokens\.pooling=mean: .*; expected none, or null$"):
         check_network(with_parts(composed("head@heads.tokens=modernbert-mean")))

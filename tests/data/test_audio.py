@@ -114,7 +114,7 @@ class TestSound:
             read_audio(tmp_path / "nan.wav")
 
     @pytest.mark.parametrize("kind", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "MS_ADPCM", "IMA_ADPCM", "FLAC"])
-    def test_a_truncated_file_is_refused(self, tmp_path: Path, kind: str) -> None:
+    def test_a_truncated_file_is_rejected(self, tmp_path: Path, kind: str) -> None:
         file = BytesIO()
         soundfile.write(file, noise(4000), RATE, *(["PCM_16", None, "FLAC"] if kind == "FLAC" else [kind, None, "WAV"]))
         path, content = tmp_path / "cut.wav", file.getvalue()
@@ -138,7 +138,7 @@ class TestSound:
         streamed = content[:4] + of_file + content[8:place] + of_samples + content[place + 4 :]
         assert read_audio(Path("a.wav"), streamed) == read_audio(Path("a.wav"), content)
 
-    def test_samples_in_another_range_are_refused(self) -> None:
+    def test_samples_in_another_range_are_rejected(self) -> None:
         """A corpus of one's own easily passes on what scipy reads."""
         with pytest.raises(ValueError, match="the peak is 12000; expected samples from -1 to 1"):
             Audio.of(np.array([0, 12000], np.int16), RATE)

@@ -278,7 +278,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("source", HUGE.values(), ids=HUGE)
-def test_a_template_that_allocates_is_refused_before_it_does(source: str) -> None:
+def test_a_template_that_allocates_is_rejected_before_it_does(source: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"fails: more than 10,000,000 char|fails: an integer of"):

@@ -96,7 +96,7 @@ def test_as_the_camera_was_held(orientation: int) -> None:
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("I", "tiff"), ("F", "tiff"), ("F", "pfm")])
-def test_pixels_of_32_bits_are_refused(mode: str, kind: str, tmp_path: Path) -> None:
+def test_pixels_of_32_bits_are_rejected(mode: str, kind: str, tmp_path: Path) -> None:
     Pillow.fromarray(np.ones((2, 2), np.int32 if mode == "I" else np.float32)).save(tmp_path / f"x.{kind}")
     with pytest.raises(ValueError, match=rf"x\.{kind}: the white level of 32-bit pixels is unknown"):
         read_image(tmp_path / f"x.{kind}", channels=1)

@@ -37,7 +37,7 @@ def test_fault_13_a_loss_that_is_not_finite(
     assert all(map(all_finite, saved))
 
 
-def test_fault_13_or_the_update_is_skipped_and_counted(
+def test_fault_13_or_the_step_is_skipped_and_counted(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
     started = job(tmp_path, CLASSIFICATION, *EXPLODES, "on_nonfinite=skip", "trainer.max_steps=9", "run_dir=run")

@@ -150,7 +150,7 @@ def data_answers(folder: Path) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize("case", DATA_FAULTS)
-def test_faults_17_and_18_refused_before_the_first_step(case: str, data_answers: dict[str, Answer]) -> None:
+def test_faults_17_and_18_rejected_before_the_first_step(case: str, data_answers: dict[str, Answer]) -> None:
     status, stderr, happened = data_answers[case]
     assert status == 1
     answer = stderr.splitlines()[-1]
@@ -182,7 +182,7 @@ class TestIds:
     """Fault 18: an id that the network has no vector for. On a GPU it would be a failed assertion of the device."""
 
     @pytest.mark.parametrize("side", ["tokens", "source"])
-    def test_is_refused_with_file_and_line(self, side: str) -> None:
+    def test_is_rejected_with_file_and_line(self, side: str) -> None:
         good, bad = np.array([1, 9, 2]), np.array([1, 10, 2])
         place = (Path("text.tsv"), 7)
         fine = EncodedExample(good, good, good, example=Example("a"))
@@ -197,12 +197,12 @@ class TestIds:
             check_ids([fine, wrong], 10)
         check_ids([], 10)
 
-    def test_a_tokenizer_with_a_gap_is_refused(self) -> None:
+    def test_a_tokenizer_with_a_gap_is_rejected(self) -> None:
         backend = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "b": 900}, unk_token="<unk>"))
         with pytest.raises(ValueError, match="token id 900, but the vocabulary has 3 tokens"):
             Tokenizer(backend)
 
-    def test_a_tokenizer_of_another_checkpoint_is_refused(self, tmp_path: Path) -> None:
+    def test_a_tokenizer_of_another_checkpoint_is_rejected(self, tmp_path: Path) -> None:
         """In evaluate and predict as in training."""
         small = "experiment=dates/classification"
         (answer,) = answers_to([["train", small, *SMALL_DATES, "data.languages=[de,en]"]], tmp_path)

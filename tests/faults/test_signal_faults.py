@@ -20,7 +20,7 @@ STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138, signal.S
 
 
 @pytest.mark.parametrize("signum", STATUS, ids=lambda s: s.name)
-def test_fault_3_asked_to_end(
+def test_fault_3_asked_to_stop(
     signum: signal.Signals,
     tmp_path: Path,
     job: Callable[..., Any],
@@ -88,7 +88,7 @@ def test_the_end_is_the_same(
 
 
 @pytest.mark.fault(1)
-def test_killed_between_the_last_update_and_the_record(
+def test_killed_between_the_last_step_and_the_record(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
     """What is tested then must be the moving average, as it would have been."""
@@ -149,7 +149,7 @@ class TestResume:
         assert "had trainer.max_steps=6" in longer.text
         assert run_of(tmp_path / "longer").summary["steps"] == 9
 
-    def test_another_configuration_is_refused_and_never_starts_over(
+    def test_another_configuration_is_rejected_and_never_starts_over(
         self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
     ) -> None:
         run = run_of(tmp_path / "run")
@@ -218,7 +218,7 @@ class TestResume:
         assert f"resuming from run/checkpoints/last.ckpt, after {step} steps" in again.text
         assert f"the series starts after step {step}" in again.text
 
-    def test_the_same_command_goes_on_with_what_it_began(
+    def test_the_same_command_resumes_with_what_it_began(
         self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
     ) -> None:
         run = run_of(tmp_path / "run")

@@ -77,7 +77,7 @@ def sweep(cwd: Path, *overrides: str, options: Sequence[str] = ()) -> Finished:
     ],
     ids=["one of four", "all", "two at once"],
 )
-def test_fault_16_the_others_go_on(
+def test_fault_16_the_others_continue(
     hows: list[str], ends: dict[str, str], launcher: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own" / "shape").mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_fault_16_the_others_go_on(
         [(signal.SIGINT, POOL), (signal.SIGTERM, [])],
     ),
 )
-def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher: list[str], tmp_path: Path) -> None:
+def test_fault_16_a_sweep_that_is_asked_to_stop(signum: signal.Signals, launcher: list[str], tmp_path: Path) -> None:
     """What runs is waited for, no other is started, and no process is left, whether the sweep alone is asked (SIGTERM)
     or all of its processes. What lies in the working directory is not imported by the job where the sweep itself does
     not."""

@@ -132,14 +132,14 @@ def test_a_precision(model: str, precision: str, tolerance: float, on_device: li
     ],
     ids=["full", "packed", "accumulated"],
 )
-def test_no_update_waits_for_the_gpu(chosen: list[str], on_device: list[str], tmp_path: Path) -> None:
+def test_no_step_waits_for_the_gpu(chosen: list[str], on_device: list[str], tmp_path: Path) -> None:
     """With all that a training has around it."""
     watch = [] if "cpu" in on_device[0] else ["+callbacks.watch._target_=sync_watch.SyncWatch"]
     trained(tmp_path / "run", *chosen, *watch, "trainer.log_every_n_steps=25", *on_device)
 
 
 @pytest.mark.parametrize("model", ["full", "decoder_only"])
-def test_it_goes_on_bitwise_where_kernels_are_deterministic(model: str, on_device: list[str], tmp_path: Path) -> None:
+def test_it_resumes_bitwise_where_kernels_are_deterministic(model: str, on_device: list[str], tmp_path: Path) -> None:
     """Ended after 20 updates, and begun again."""
     chosen = ["experiment=dates/translation", f"model={model}", "trainer.deterministic=true", *on_device]
     trained(tmp_path / "whole", *chosen)

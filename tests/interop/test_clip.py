@@ -248,7 +248,7 @@ def test_what_transformers_5_writes_is_read(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_is_rejected(file: str, values: dict[str, Any], words: str, tmp_path: Path) -> None:
     published(tmp_path)
     name, _, part = file.partition(".")
     path = tmp_path / f"{name}.json"
@@ -261,7 +261,7 @@ def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path
     assert "\n" not in str(caught.value)
 
 
-def test_vocabulary_and_merges_alone_are_refused(tmp_path: Path) -> None:
+def test_vocabulary_and_merges_alone_are_rejected(tmp_path: Path) -> None:
     """They would be cut as GPT-2's are."""
     published(tmp_path)
     state = json.loads((tmp_path / "tokenizer.json").read_text())

@@ -170,7 +170,7 @@ def test_reads_the_settings_of_old_modernberts(tmp_path: Path) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_refuses_what_would_change_the_function(
+def test_rejects_what_would_change_the_function(
     case: Case, changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     oracle.check_refusal(case, changes, words, tmp_path)

@@ -168,7 +168,7 @@ class TestExport:
         assert outputs.shape[1] == 30
 
     @pytest.mark.parametrize("model", ["decoder_only", "full"])
-    def test_a_conversation_goes_on_alike(self, tmp_path: Path, model: str) -> None:
+    def test_a_conversation_continues_alike(self, tmp_path: Path, model: str) -> None:
         path = checkpoint_of(tmp_path, f"model={model}", "task=chat", "data=date_instructions")
         save_pretrained(path, tmp_path / "out")
         texts = AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -282,7 +282,7 @@ def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Pat
     ],
     ids=[f"odd {i}" for i in range(14)],
 )
-def test_odd_values_are_refused(classifier: Path, values: dict[str, Any], said: str) -> None:
+def test_odd_values_are_rejected(classifier: Path, values: dict[str, Any], said: str) -> None:
     config = json.loads((classifier / "config.json").read_text())
     (classifier / "config.json").write_text(json.dumps(config | values))
     with pytest.raises(ConfigError, match=said):
@@ -298,7 +298,7 @@ def test_a_folder_where_a_checkpoint_belongs(classifier: Path) -> None:
         triptych.load(classifier / "model.safetensors")
 
 
-def test_two_models_with_one_table_are_refused(tmp_path: Path) -> None:
+def test_two_models_with_one_table_are_rejected(tmp_path: Path) -> None:
     """transformers knows such a tokenizer of MarianMT alone."""
     path = checkpoint_of(tmp_path, "task=translation", "model=full", "tokenizer=words", "tokenizer.joint=false")
     with pytest.raises(

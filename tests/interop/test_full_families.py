@@ -312,14 +312,14 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         *("two_widths", "number"),
     ],
 )
-def test_refuses_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_rejects_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:
     case.model().save_pretrained(tmp_path)
     oracle.change_config(tmp_path, **values)
     with pytest.raises(ConfigError, match=said):
         read_network(tmp_path)
 
 
-def test_refuses_another_table_of_sinusoids(tmp_path: Path) -> None:
+def test_rejects_another_table_of_sinusoids(tmp_path: Path) -> None:
     CASES[11].model().save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
@@ -331,7 +331,7 @@ def test_refuses_another_table_of_sinusoids(tmp_path: Path) -> None:
         read_network(tmp_path)
 
 
-def test_refuses_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
+def test_rejects_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
     CASES[6].model().save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     save_file({**load_file(file), "lm_head.weight": torch.ones(101, 32)}, file)
@@ -340,7 +340,7 @@ def test_refuses_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", [bart, marian, pegasus], ids=lambda case: case.__name__)
-def test_an_untied_output_with_one_token_table_is_read_and_with_two_refused(case: Any, tmp_path: Path) -> None:
+def test_an_untied_output_with_one_token_table_is_read_and_with_two_rejected(case: Any, tmp_path: Path) -> None:
     model: Any = oracle.randomized(case(tie_word_embeddings=False).model())
     model.save_pretrained(tmp_path)
     said = (

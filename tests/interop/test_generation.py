@@ -217,7 +217,7 @@ def test_what_is_left_out_is_named(
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_rejected(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
     published(tmp_path, bart, {})
     file = tmp_path / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
@@ -243,7 +243,7 @@ class TestTokenizersThatContradict:
     @pytest.mark.parametrize(
         ("role", "i", "name"), [("pad", 7, "'<pad>' with id 1"), ("eos", 9, "'</s>' with id 2")], ids=["pad", "eos"]
     )
-    def test_are_refused(self, role: str, i: int, name: str, tmp_path: Path) -> None:
+    def test_are_rejected(self, role: str, i: int, name: str, tmp_path: Path) -> None:
         self.classifier(tmp_path)
         load_pretrained(tmp_path)
         self.change(tmp_path, **{f"{role}_token_id": i})

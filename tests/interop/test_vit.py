@@ -54,7 +54,7 @@ def test_a_bare_model_needs_a_new_head(tmp_path: Path) -> None:
         torch.testing.assert_close(states, theirs(images).last_hidden_state, rtol=1e-5, atol=1e-5)
 
 
-def test_a_convolution_of_other_patches_is_refused(tmp_path: Path) -> None:
+def test_a_convolution_of_other_patches_is_rejected(tmp_path: Path) -> None:
     """Columns and rows exchanged: as many numbers, another function."""
     hf.ViTForImageClassification(hf.ViTConfig(**SMALL)).save_pretrained(tmp_path)
     name = "vit.embeddings.patch_embeddings.projection.weight"

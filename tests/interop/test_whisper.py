@@ -266,7 +266,7 @@ def test_a_processor_of_transformers_5_is_read(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_is_rejected(file: str, values: dict[str, Any], words: str, tmp_path: Path) -> None:
     publish(tmp_path)
     path = tmp_path / f"{file}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))

@@ -255,7 +255,7 @@ def test_how_many_srun_has_started_on_a_machine(
 @pytest.mark.parametrize(
     "environment", [{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, {"SLURM_STEP_NUM_TASKS": "2"}]
 )
-def test_a_sweep_that_several_processes_would_run_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_sweep_that_several_processes_would_run_is_rejected(environment: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "triptych", "train", "-m", "trainer=ddp_cpu", "seed=1,2", "run_dir=sweep"]
     finished = subprocess.run(command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True)
     assert finished.returncode == 1

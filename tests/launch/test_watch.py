@@ -131,7 +131,7 @@ def test_a_damaged_note_of_a_task(text: str, tmp_path: Path) -> None:
     assert found.state == "queued"
 
 
-def test_updates_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
+def test_steps_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 10)
     (run / "checkpoints").mkdir()
     for name in ("step-00000017.ckpt", "step-00000016.ckpt", "last.ckpt", "step-00000099.ckpt.tmp"):

@@ -138,7 +138,7 @@ def test_beam_search_finds_the_likeliest() -> None:
     assert found[0].score == pytest.approx(float(best[0]))
 
 
-def test_a_causal_stack_is_refused() -> None:
+def test_a_causal_stack_is_rejected() -> None:
     causal, other = build("decoder_only"), build("prefix_lm")
     for network, decoder, message in (
         (

@@ -201,7 +201,7 @@ class TestMultiHeadAttention:
         with pytest.raises(ValueError, match=r"block\.attention\.num_kv_heads=3 does not divide shape\.num_heads=4"):
             MultiHeadAttention(make_sizes(d_model=16, num_heads=4), num_kv_heads=3)
 
-    def test_a_width_of_norms_that_are_not_there_is_refused(self) -> None:
+    def test_a_width_of_norms_that_are_not_there_is_rejected(self) -> None:
         with pytest.raises(ValueError, match=r"block\.attention\.qk_norm_over=all: there is no norm"):
             MultiHeadAttention(make_sizes(), qk_norm_over="all")
 

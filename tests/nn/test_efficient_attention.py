@@ -310,7 +310,7 @@ class TestLinformer:
                 heads.append((q @ short_k.T / 2).softmax(-1) @ short_v)
             torch.testing.assert_close(found[row], part.o(torch.cat(heads, -1)))
 
-    def test_refused_in_a_decoder(self) -> None:
+    def test_rejected_in_a_decoder(self) -> None:
         with pytest.raises(ValueError, match="a decoder would attend to future tokens"):
             LinformerAttention(make_sizes(causal=True))
         LinformerAttention(make_sizes(causal=True), cross=True)
@@ -322,7 +322,7 @@ class TestLinformer:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_refused(name: str) -> None:
+def test_rejected(name: str) -> None:
     """What needs all pairs."""
     with pytest.raises(ValueError, match="block/position=relative_bias adds a bias to the score of each pair"):
         make_stack(name, causal=False, position=RelativeBias)

@@ -176,7 +176,7 @@ class TestNetworksOfPatches:
             with pytest.raises(ValueError, match=rf"^max_length={wrong}: .* 7 positions; set {key}=7"):
                 network_of_patches(architecture, max_length=wrong)
 
-    def test_a_tie_is_refused(self, architecture: str) -> None:
+    def test_a_tie_is_rejected(self, architecture: str) -> None:
         with pytest.raises(
             ValueError, match=r"model\.tie_word_embeddings=true: patches have no table of tokens; set .*=false"
         ):

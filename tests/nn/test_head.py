@@ -85,7 +85,7 @@ def test_a_fixed_bias_is_added_and_not_trained() -> None:
     assert_close(head(states), states @ head.output.weight.T + torch.tensor([1.0, 2.0, 3.0]))
 
 
-def test_a_norm_without_a_layer_to_follow_is_refused() -> None:
+def test_a_norm_without_a_layer_to_follow_is_rejected() -> None:
     with pytest.raises(ValueError, match="norm follows the transform"):
         Head(d_model=8, num_outputs=3, norm=LayerNorm)
 

@@ -138,7 +138,7 @@ class TestBeyondThisMachine:
         assert "not measured; computed for an assumed 30 % of the peak of 32 devices" in answers["gpt3"].words
 
     @pytest.mark.parametrize("dropout", [0.0, 0.1])
-    def test_blocks_that_are_computed_anew_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
+    def test_recomputed_blocks_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
         """All of their products but the last of each, of which only the mask of a dropout needs the result."""
         config = with_parts(chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}"))
         forecast = make_forecast(inspect_data(config, None, 1).estimate(config), 1, GPUS["h100"])
@@ -208,7 +208,7 @@ class TestChecks:
         assert check_run_dir(tmp_path / "a" / "b").endswith("b, new")
         assert not list(tmp_path.iterdir())
 
-    def test_what_fsdp_refuses_comes_before_the_advice_to_the_optimizer(
+    def test_what_fsdp_rejects_comes_before_the_advice_to_the_optimizer(
         self, chosen: Callable[..., DictConfig]
     ) -> None:
         with pytest.raises(ConfigError, match="FSDP has 32-true"):
@@ -239,7 +239,7 @@ class TestChecks:
         assert warning in caplog.text
         assert bool(caplog.text) == bool(warning)
 
-    def test_a_precision_of_another_library_is_refused(self, chosen: Callable[..., DictConfig]) -> None:
+    def test_a_precision_of_another_library_is_rejected(self, chosen: Callable[..., DictConfig]) -> None:
         with pytest.raises(ConfigError, match=r"^trainer.precision=transformer-engine: .*; expected 32-true or bf16-"):
             check_before_data(with_parts(chosen(*JOB, "trainer.precision=transformer-engine")))
 

@@ -90,7 +90,7 @@ class TestSize:
         learned=st.booleans(),
         active=st.booleans(),
     )
-    def test_within_two_percent_or_refused(
+    def test_within_two_percent_or_rejected(
         self,
         own: str,
         other: str,
@@ -210,7 +210,7 @@ class TestMatches:
         monkeypatch.setattr(matching, "STEPS", 30)
 
     @pytest.mark.parametrize(("quantity", "cell", "batches"), by_day(CASES, CASES[1::2]))
-    def test_updates_cost_what_the_training_will_count(
+    def test_steps_cost_what_the_training_will_count(
         self, chosen: Choose, quantity: str, cell: str, batches: str
     ) -> None:
         """Against the loader that trains."""
@@ -257,7 +257,7 @@ class TestMatches:
         again = find_match(config, reference, data, None)
         assert (again.solved, again.expected) == ({}, match.expected)
 
-    def test_too_few_updates_are_refused(self, chosen: Choose) -> None:
+    def test_too_few_steps_are_rejected(self, chosen: Choose) -> None:
         overrides = [*tiny.TINY, "model=decoder_only", "reference=full", "match=train_flops", "trainer.max_steps=1"]
         config = with_parts(chosen(*overrides))
         reference = reference_of(config, overrides)
@@ -268,7 +268,7 @@ class TestMatches:
         with pytest.raises(ConfigError, match=refusal):
             find_match(config, reference, data_of(config), None)
 
-    def test_a_size_out_of_reach_is_refused(self, chosen: Choose, tmp_path: Path) -> None:
+    def test_a_size_out_of_reach_is_rejected(self, chosen: Choose, tmp_path: Path) -> None:
         record = {"format": 1, "task": "translation", "params": 10**12}
         (tmp_path / "summary.json").write_text(json.dumps(record))
         config = with_parts(chosen(*tiny.TINY, f"reference={tmp_path}", "match=params"))
@@ -449,7 +449,7 @@ class TestCommands:
         assert abs(record["train_flops"] / full["train_flops"] - 1) <= 0.02
         assert record["steps"] == record["match"]["solved"]["trainer.max_steps"] != 60
 
-    def test_the_same_command_goes_on_and_then_does_nothing(self, answers: dict[str, Finished]) -> None:
+    def test_the_same_command_resumes_and_then_does_nothing(self, answers: dict[str, Finished]) -> None:
         assert (answers["again"].returncode, answers["done"].returncode) == (0, 0), answers["again"].stderr
         assert "resuming from flops/checkpoints" in answers["again"].stderr
         assert "match=train_flops: counting" not in answers["again"].stderr

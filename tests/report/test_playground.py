@@ -202,7 +202,7 @@ def test_each_task_has_a_link_and_examples_of_its_test_set(server: Server) -> No
     assert Page(answer).predictions
 
 
-def test_a_language_model_goes_on_as_it_is_told(server: Server) -> None:
+def test_a_language_model_continues_as_it_is_told(server: Server) -> None:
     predictor = triptych.load(server.runs / EXPERIMENTS[2])
     greedy = predictor.predict(["lundi "])
     predictor.task.sampling = Sampling(1.0, seed=3)
@@ -376,7 +376,7 @@ def test_the_page_fits_on_a_phone(server: Server, browser: Browser) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_name_that_is_none_of_this_machine_is_refused(server: Server, host: str, status: int, method: str) -> None:
+def test_a_name_that_is_none_of_this_machine_is_rejected(server: Server, host: str, status: int, method: str) -> None:
     """A page of a stranger, whose own name points to this machine, must not read what is served here."""
     address = server.address.removeprefix("http://")
     connection = HTTPConnection(address, timeout=60)
@@ -409,7 +409,7 @@ def test_a_long_text_is_answered_without_a_drawing(server: Server) -> None:
     assert text.count("shown only for texts of up to 40 tokens") == 2
 
 
-def test_an_answer_that_nobody_waits_for(server: Server) -> None:
+def test_an_answer_whose_client_has_left(server: Server) -> None:
     host, port = server.address.removeprefix("http://").split(":")
     for _ in range(3):
         with socket.create_connection((host, int(port))) as asked:

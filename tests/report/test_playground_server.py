@@ -73,7 +73,7 @@ def test_the_limits_that_users_have() -> None:
 
 @pytest.mark.parametrize("name", ["group", "model", "seed", "temperature"])
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "1" * 400, "null", "[]", '"x"', "{}", "true", "1.5"])
-def test_any_number_in_a_conversation_is_read_or_refused_in_one_line(name: str, number: str) -> None:
+def test_any_number_in_a_conversation_is_read_or_rejected_in_one_line(name: str, number: str) -> None:
     sent = {
         "group": "0", "model": "0", "messages": '[{"role": "user", "content": "a"}]', "temperature": "0", "seed": "0",
     }  # fmt: skip

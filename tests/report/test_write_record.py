@@ -138,7 +138,7 @@ def test_the_best_average_is_the_one_that_is_validated_and_tested(tmp_path: Path
     assert all(torch.equal(t, tested[n]) for n, t in load_file(tmp_path / "run" / "weights.safetensors").items())
 
 
-def test_a_run_that_goes_on_from_another_keeps_its_best(tmp_path: Path) -> None:
+def test_a_run_that_resumes_from_another_keeps_its_best(tmp_path: Path) -> None:
     """The best came before, and nothing after it is better."""
     settings = [CLASSIFICATION, *TINY, "test_weights=best", "scheduler=constant"]
     first = run("train", *settings, "run_dir=first", cwd=tmp_path)

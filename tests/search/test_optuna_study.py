@@ -108,7 +108,7 @@ UNDISTURBED: dict[tuple[str, int], list[tuple[object, ...]]] = {}
 @pytest.mark.parametrize(("sampler", "n_jobs"), [("tpe", 1), ("tpe", 4), ("gp", 1), ("qmc", 3), ("random", 1)])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3)
 @given(kills=st.lists(st.integers(0, 5), min_size=1, max_size=3))
-def test_a_search_that_is_killed_goes_on_as_if_it_had_not_been(
+def test_a_search_that_is_killed_resumes_as_if_it_had_not_been(
     sampler: str, n_jobs: int, kills: list[int], folders: Callable[[], Path]
 ) -> None:
     own = with_settings(sampler=sampler, n_jobs=n_jobs)
@@ -250,7 +250,7 @@ def finished(study: OptunaStudy) -> FrozenTrial:
     ],
     ids=["metric", "seeds", "configuration", "parameter", "bounds"],
 )  # fmt: skip
-def test_another_search_is_refused_once_there_is_something_to_lose(
+def test_another_search_is_rejected_once_there_is_something_to_lose(
     change: dict[str, object], answer: str, folders: Callable[[], Path]
 ) -> None:
     folder = folders()
@@ -265,7 +265,7 @@ def test_another_search_is_refused_once_there_is_something_to_lose(
         OptunaStudy("study", storage, locks_of(folder / "x"), SPACE, other, SETTINGS)
 
 
-def test_another_search_that_is_at_work_is_refused(folders: Callable[[], Path]) -> None:
+def test_another_search_that_is_at_work_is_rejected(folders: Callable[[], Path]) -> None:
     folder = folders()
     storage, locks = open_storage(folder / "optuna.journal"), locks_of(folder / "x")
     other = Identity(**{**vars(IDENTITY), "metric": "val/accuracy"})
@@ -309,7 +309,7 @@ def test_the_value_is_the_mean_over_the_seeds(folders: Callable[[], Path]) -> No
 
 
 @pytest.mark.parametrize("suffix", ["journal", "db"])
-def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_storage_is_rejected(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"x.{suffix}"
     path.write_text("{no storage\n" * 100)
     with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: "):
@@ -318,7 +318,7 @@ def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> No
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 1, exclude_max=True), zeros=st.sampled_from([0, 300]))
-def test_a_search_goes_on_as_undisturbed_after_its_last_record_was_torn(
+def test_a_search_resumes_as_undisturbed_after_its_last_record_was_torn(
     share: float, zeros: int, folders: Callable[[], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     """By a process that was killed, or by a power failure, after which a file may end in zeros."""

@@ -60,7 +60,7 @@ def test_a_hopeless_run_ends_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-def test_without_the_search_a_pruned_run_goes_on_to_its_end(tmp_path: Path) -> None:
+def test_without_the_search_a_pruned_run_continues_to_its_end(tmp_path: Path) -> None:
     study_with(tmp_path, {2: 0.0})
     run_dir = tmp_path / "run"
     assert train(tmp_path, 1).returncode == 0
@@ -96,7 +96,7 @@ def test_all_ranks_end(tmp_path: Path) -> None:
     ],
     ids=["worse at its end", "too few others", "too early", "better", "nobody looks"],
 )
-def test_others_go_on(curves: list[dict[int, float]], changes: dict[str, object], tmp_path: Path) -> None:
+def test_others_continue(curves: list[dict[int, float]], changes: dict[str, object], tmp_path: Path) -> None:
     study = study_with(tmp_path, *curves)
     finished = train(tmp_path, 1, **changes)
     assert finished.returncode == 0, finished.stderr
@@ -106,7 +106,7 @@ def test_others_go_on(curves: list[dict[int, float]], changes: dict[str, object]
     assert values[6] == pytest.approx(summary["metrics"]["val/loss"])
 
 
-def test_a_metric_that_is_not_measured_is_refused_before_the_first_update(tmp_path: Path) -> None:
+def test_a_metric_that_is_not_measured_is_rejected_before_the_first_step(tmp_path: Path) -> None:
     study_with(tmp_path)
     finished = train(tmp_path, 0, metric="val/acuracy")
     assert finished.returncode == 1

@@ -93,6 +93,6 @@ def test_what_is_drawn_is_read_again_as_it_was_drawn() -> None:
         ("x=shuffle(range(9))", "does not support shuffle"),
     ],
 )
-def test_what_has_no_meaning_is_refused(line: str, answer: str) -> None:
+def test_what_has_no_meaning_is_rejected(line: str, answer: str) -> None:
     with pytest.raises(ConfigError, match=answer):
         read(line)

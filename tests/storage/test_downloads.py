@@ -123,7 +123,7 @@ def test_what_was_downloaded_is_prepared_once(server: Server, tmp_path: Path) ->
     assert files_in(tmp_path / "set") == {"raw/x.en.gz", "tok/x.de.gz", "downloads/x.en.gz", "downloads/x.de"}
 
 
-def test_another_content_is_refused(server: Server, tmp_path: Path) -> None:
+def test_another_content_is_rejected(server: Server, tmp_path: Path) -> None:
     file = server.publish("x.txt", b"the text\n")
     (server.folder / "x.txt").write_bytes(b"another \n")
     with pytest.raises(RunError) as refusal:

@@ -187,7 +187,7 @@ class TestLayout:
             assert_close(row, task.network(tokens, token_types=types.long())[0])
             assert not torch.allclose(row, task.network(tokens)[0])
 
-    def test_one_text_is_refused_where_pairs_are_read(self) -> None:
+    def test_one_text_is_rejected_where_pairs_are_read(self) -> None:
         task = make_task("similarity", "encoder_only")
         with pytest.raises(ValueError, match=r"'a': one text; expected a pair"):
             task.encode([Example("a", score=1.0)])
@@ -215,7 +215,7 @@ class TestTooLong:
             (first if len(first) > len(second) else second).pop()
         assert (found.tolist(), start) == special.pair(first, second)
 
-    def test_both_keep_a_part_or_it_is_refused(self) -> None:
+    def test_both_keep_a_part_or_it_is_rejected(self) -> None:
         whole, prefix = SpecialTokens().pair([7, 8, 9], [7, 8, 9])
         assert cut_pair(np.array(whole), prefix, 5, SpecialTokens())[0].tolist() == [1, 7, 3, 7, 2]
         with pytest.raises(ValueError, match=r"shape\.max_length=4: a pair .* 3 tokens .*; expected at least 5"):

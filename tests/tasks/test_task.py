@@ -502,7 +502,7 @@ class TestLoss:
                 assert_close(recorders[parts].gradients[n], recorders[1].gradients[n], atol=1e-12, rtol=0)
 
     @cells()
-    def test_the_loaders_split_an_update_exactly(self, name: str, architecture: str) -> None:
+    def test_the_loaders_split_a_step_exactly(self, name: str, architecture: str) -> None:
         gradients = []
         for accumulate in (1, 4):
             task = in_double(make_task(name, architecture))
@@ -560,12 +560,12 @@ class TestLoss:
         assert losses[0] == losses[1]
 
     @pytest.mark.parametrize("z_loss", [-0.1, math.inf, math.nan])
-    def test_refuses_a_z_loss_that_is_no_weight(self, z_loss: float) -> None:
+    def test_rejects_a_z_loss_that_is_no_weight(self, z_loss: float) -> None:
         with pytest.raises(ValueError, match=rf"task\.z_loss={z_loss}: expected at least 0"):
             make_task("translation", "full", z_loss=z_loss)
 
     @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, math.nan])
-    def test_refuses_a_smoothing_that_is_no_share(self, label_smoothing: float) -> None:
+    def test_rejects_a_smoothing_that_is_no_share(self, label_smoothing: float) -> None:
         with pytest.raises(ValueError, match=rf"task\.label_smoothing={label_smoothing}: expected"):
             make_task("classification", "full", label_smoothing=label_smoothing)
 
@@ -783,12 +783,12 @@ class TestPredictions:
         with pytest.raises(ValueError, match=r"task\.max_new_tokens=0: expected at least 1"):
             make_task(name, architecture, max_new_tokens=0)
 
-    def test_a_prompt_that_fills_the_table_is_refused(self) -> None:
+    def test_a_prompt_that_fills_the_table_is_rejected(self) -> None:
         task = make_task("translation", "decoder_only")
         with pytest.raises(ValueError, match=r"40 tokens leaves no room: shape\.max_length=40"):
             predict(task, ["s" * 38])
 
-    def test_an_unknown_class_is_refused(self) -> None:
+    def test_an_unknown_class_is_rejected(self) -> None:
         task = make_task("classification", "full")
         with pytest.raises(ValueError, match=r"text\.tsv, line 7: label 'three'; expected one of zero, one"):
             task.encode([Example("a", label="three", place=(Path("text.tsv"), 7))])
@@ -802,7 +802,7 @@ class TestTooLong:
         return Example(text, " ".join(text), "one", tuple(text), ("even",) * len(text))
 
     @cells()
-    def test_is_refused_or_truncated(self, name: str, architecture: str) -> None:
+    def test_is_rejected_or_truncated(self, name: str, architecture: str) -> None:
         short, long = (self.example(text) for text in ("ab", "abcdabcdabcd"))
         task = make_task(name, architecture, max_length=8, max_new_tokens=3, truncates=True)
         items = task.encode([short, long])
@@ -1019,7 +1019,7 @@ class TestTrainer:
             weights.append(list(task.network.parameters()))
         assert all(map(torch.equal, *weights))
 
-    def test_the_cost_log_logs_the_learning_rate_of_each_update(self) -> None:
+    def test_the_cost_log_logs_the_learning_rate_of_each_step(self) -> None:
         task, logger = make_task("translation", "full"), Memory()
         fit(task, make_data(task), max_steps=4, logger=logger, callbacks=[make_cost_log(task)], log_every_n_steps=1)
         assert [row["lr"] for row in logger.rows] == pytest.approx([1e-2 * SCHEDULE(step) for step in range(4)])
@@ -1056,7 +1056,7 @@ class TestTrainer:
         expected = "1 skipped" if skips else "not finite at step 2"
         assert found == {0: expected, 1: expected}
 
-    def test_progress_counts_updates(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_progress_counts_steps(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         task = make_task("classification", "full")
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         fit(task, make_data(task), max_steps=2, callbacks=[ProgressBar(refresh_rate=1)], enable_progress_bar=True)

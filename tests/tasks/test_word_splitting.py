@@ -164,7 +164,7 @@ def test_word_error_rates_too(caplog: pytest.LogCaptureFixture) -> None:
         ("13b", r"expected one of .*; did you mean 13a\?|did you mean 13a\?"),
     ],
 )
-def test_what_is_absent_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch, tokenizer: str, message: str) -> None:
+def test_what_is_absent_is_rejected_in_a_line(monkeypatch: pytest.MonkeyPatch, tokenizer: str, message: str) -> None:
     """Before any data are read, and without a look at the network."""
     monkeypatch.setattr(scores, "MODELS", {name: Path("/nowhere") / path.name for name, path in scores.MODELS.items()})
     settings = OmegaConf.create({"bleu_tokenizer": tokenizer})
@@ -175,7 +175,7 @@ def test_what_is_absent_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch, to
         set_tokenizers(make_task(Translation, bleu_tokenizer="13a"), tokenizer, None)
 
 
-def test_scores_that_a_task_has_not_are_refused() -> None:
+def test_scores_that_a_task_has_not_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"^rouge_tokenizer=characters: translation has no ROUGE"):
         set_tokenizers(make_task(Translation, bleu_tokenizer="13a"), None, "characters")
     with pytest.raises(ConfigError, match=r"^bleu_tokenizer=zh: text_to_text has no BLEU"):

@@ -66,7 +66,7 @@ def test_trains_the_same(folder: Path, network: list[str]) -> None:
 
 
 @pytest.mark.faults
-def test_goes_on_to_the_same_weights(folder: Path) -> None:
+def test_resumes_to_the_same_weights(folder: Path) -> None:
     half, whole = ["trainer.max_steps=10", "run_dir=half"], ["trainer.max_steps=20", "run_dir=whole"]
     for options in (half, whole, ["trainer.max_steps=20", "resume=half", "run_dir=rest"]):
         finished = run(*JOB, "compile=true", *options, cwd=folder)

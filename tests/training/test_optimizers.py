@@ -123,7 +123,7 @@ class TestSchedules:
         ],
         ids=lambda schedule: type(schedule).__name__,
     )
-    def test_the_last_update_and_all_after_it_have_the_least_factor(self, schedule: Callable[[int], float]) -> None:
+    def test_the_last_step_and_all_after_it_have_the_least_factor(self, schedule: Callable[[int], float]) -> None:
         assert factors(schedule)[-2] > LEAST
         assert [schedule(step) for step in (STEPS - 1, STEPS, 10 * STEPS)] == pytest.approx([LEAST] * 3)
 
@@ -132,7 +132,7 @@ class TestSchedules:
         schedule = Cosine(warmup_steps=WARMUP, max_steps=max_steps, min_lr_factor=0.0)
         assert factors(schedule, max_steps) == [(step + 1) / WARMUP for step in range(max_steps)]
 
-    def test_refuses_a_negative_warm_up(self) -> None:
+    def test_rejects_a_negative_warm_up(self) -> None:
         with pytest.raises(ValueError, match=r"scheduler\.warmup_steps=-1: expected 0 or more"):
             Constant(warmup_steps=-1)
 
@@ -247,7 +247,7 @@ class TestEachOptimizer:
         assert decayed == names(model, decay_groups(model, 0.1)[0]["params"])
 
     @every_optimizer
-    def test_goes_on_from_a_saved_state_to_the_last_bit(self, name: str) -> None:
+    def test_resumes_from_a_saved_state_to_the_last_bit(self, name: str) -> None:
         one = build("decoder_only")
         first = OPTIMIZERS[name](one)
         for _ in range(2):
@@ -264,7 +264,7 @@ class TestEachOptimizer:
         assert all(map(torch.equal, one.parameters(), two.parameters()))
 
     @every_optimizer
-    def test_an_update_without_gradients_has_not_been(self, name: str) -> None:
+    def test_a_step_without_gradients_has_not_been(self, name: str) -> None:
         """This is how an update that is not finite is left out."""
         model = build("decoder_only")
         optimizer = OPTIMIZERS[name](model)
@@ -450,6 +450,6 @@ def test_nesterov_needs_momentum() -> None:
         SGD(lr=1e-2, weight_decay=0.0, momentum=0.0, nesterov=True)
 
 
-def test_the_average_can_be_found_again_or_is_refused() -> None:
+def test_the_average_can_be_found_again_or_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"optimizer\.beta1=0"):
         ScheduleFreeAdamW(**(BASE | {"beta1": 0}))

@@ -33,7 +33,7 @@ MODULES = (
 
 @cache
 def import_job_modules() -> None:
-    """Imports what jobs need into this process, which is to fork them."""
+    """Imports what jobs need into this process, before it forks them."""
     gc.disable()  # saves a quarter of the import time
     for name in WITH_THREADS:
         importlib.import_module(name)
@@ -56,6 +56,8 @@ def fork_job(arguments: Sequence[str], variables: Mapping[str, str], streams: tu
         variables: environment variables that the child sets.
         streams: file descriptors of its standard input, output and error.
     """
+    if sys.platform != "linux":
+        return None
     import_job_modules()
     if not has_only_imported() or sys.modules["torch"].cuda.is_initialized():
         return None

@@ -43,7 +43,7 @@ def micro_batches(count: int, **options: Any) -> list[MicroBatch]:
 
 
 @given(options=settings(), numbers=st.lists(st.integers(0, 40), min_size=1))
-def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], numbers: list[int]) -> None:
+def test_a_step_is_a_function_of_seed_and_number(options: dict[str, Any], numbers: list[int]) -> None:
     """In whatever order they are asked for."""
     in_order = steps_of(TrainingSampler(**options), range(41))
     assert steps_of(TrainingSampler(**options), numbers) == [in_order[k] for k in numbers]
@@ -73,7 +73,7 @@ def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: in
 
 
 @given(options=settings())
-def test_an_update_has_as_many_examples_as_it_may(options: dict[str, Any]) -> None:
+def test_a_step_has_as_many_examples_as_it_may(options: dict[str, Any]) -> None:
     """In a sorted pool: at most so many tokens, and one example more would be too many."""
     sampler = TrainingSampler(**options)
     steps = [sampler.indices_of_step(k) for k in range(sampler.pool_size)]
@@ -91,7 +91,7 @@ def test_an_update_has_as_many_examples_as_it_may(options: dict[str, Any]) -> No
     assert sorted(options["sizes"][step].tolist() for step in steps) == sorted(queue)
 
 
-def test_an_update_may_be_full_to_the_last_token() -> None:
+def test_a_step_may_be_full_to_the_last_token() -> None:
     assert cuts_of(np.array([2, 3, 5, 5]), 5).tolist() == [0, 2, 3, 4]
 
 
@@ -104,7 +104,7 @@ def test_epochs_differ() -> None:
 
 
 @given(options=settings(), start=st.integers(0, 20))
-def test_goes_on_from_any_start(options: dict[str, Any], start: int) -> None:
+def test_continues_from_any_start(options: dict[str, Any], start: int) -> None:
     whole = micro_batches(start + 10, **options)
     for later, expected in zip(micro_batches(10, **options, start=start), whole[start:], strict=True):
         assert later.indices.tolist() == expected.indices.tolist()
@@ -112,7 +112,7 @@ def test_goes_on_from_any_start(options: dict[str, Any], start: int) -> None:
 
 
 @given(options=settings())
-def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any]) -> None:
+def test_ranks_and_accumulated_parts_partition_the_step(options: dict[str, Any]) -> None:
     accumulate, world_size = options["step_size"].accumulate, options["ranks"].world_size
     ranks = [micro_batches(4 * accumulate, **options | {"ranks": RankSlice(i, world_size)}) for i in range(world_size)]
     for k in range(4):
@@ -139,19 +139,19 @@ def test_like_sizes_meet() -> None:
 
 
 @pytest.mark.parametrize(("accumulate", "world_size", "multiple"), [(3, 1, 3), (1, 4, 4), (2, 3, 6)])
-def test_refuses_an_update_that_cannot_be_split(accumulate: int, world_size: int, multiple: int) -> None:
+def test_rejects_a_step_that_cannot_be_split(accumulate: int, world_size: int, multiple: int) -> None:
     ones, ranks = np.ones(5, dtype=int), RankSlice(world_size=world_size)
     with pytest.raises(ValueError, match=rf"batch\.global_size=10 cannot .* expected a multiple of {multiple}"):
         TrainingSampler(sizes=ones, num_scored=ones, step_size=StepSize(10, accumulate=accumulate), ranks=ranks, seed=0)
 
 
-def test_refuses_an_example_that_is_larger_than_an_update() -> None:
+def test_rejects_an_example_that_is_larger_than_a_step() -> None:
     sizes = np.array([3, 9, 4])
     with pytest.raises(ValueError, match=r"batch\.max_tokens=8: an example has 9 tokens"):
         TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=8), seed=0)
 
 
-def test_a_late_update_is_found_at_once() -> None:
+def test_a_late_step_is_found_at_once() -> None:
     """A billion steps on: only two epochs are drawn, whatever lies before."""
     sizes = np.random.default_rng(0).integers(1, 30, 50)
     sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=60), seed=0)
@@ -159,7 +159,7 @@ def test_a_late_update_is_found_at_once() -> None:
     assert sorted(i for k in range(sampler.pool_size) for i in sampler.indices_of_step(epoch + k)) == list(range(50))
 
 
-def test_refuses_an_empty_split() -> None:
+def test_rejects_an_empty_split() -> None:
     nothing = np.array([], dtype=int)
     with pytest.raises(ValueError, match="the training split is empty"):
         TrainingSampler(sizes=nothing, num_scored=nothing, step_size=StepSize(1), seed=0)

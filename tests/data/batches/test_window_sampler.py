@@ -61,7 +61,7 @@ def test_each_token_is_a_label_once_an_epoch(size: int, length: int, seed: int, 
 
 
 @given(options=samplers(), numbers=st.lists(st.integers(0, 40), min_size=1), block=st.integers(1, 40))
-def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], numbers: list[int], block: int) -> None:
+def test_a_step_is_a_function_of_seed_and_number(options: dict[str, Any], numbers: list[int], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_sampler, "BLOCK", block)
         sampler = WindowSampler(**options)
@@ -71,7 +71,7 @@ def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], num
 
 
 @given(options=samplers(), start=st.integers(0, 5))
-def test_the_parts_of_an_update_are_the_update(options: dict[str, Any], start: int) -> None:
+def test_the_parts_of_a_step_are_the_step(options: dict[str, Any], start: int) -> None:
     """Each rank has as many windows in as many batches as the others, and goes on wherever it is asked to."""
     accumulate, world_size = options["step_size"].accumulate, options["ranks"].world_size
     parts = [

@@ -108,7 +108,7 @@ def test_both_architectures_score_the_same_continuation(num_tokens: int) -> None
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1])
-def test_refuses_a_text_without_a_next_token(num_tokens: int) -> None:
+def test_rejects_a_text_without_a_next_token(num_tokens: int) -> None:
     with pytest.raises(ValueError, match=f"a split of {num_tokens} tokens"):
         windows_of(num_tokens, length=4, stride=4)
 

@@ -158,7 +158,7 @@ def test_the_second_time_nothing_is_drawn_or_laid_out(
     assert third.test[3].example == drawn.test[3]
 
 
-def test_what_differs_is_laid_out_anew(chosen: Callable[..., DictConfig], cache: Path) -> None:
+def test_what_differs_is_laid_out_again(chosen: Callable[..., DictConfig], cache: Path) -> None:
     given = ["experiment=dates/translation", *tiny.TINY]
     read(chosen(*given))
     for overrides, examples, laid_out in (
@@ -218,7 +218,7 @@ def test_code_of_others_is_not_known(
     assert not [*cache.glob("*/*.npz")]
 
 
-def test_a_damaged_file_is_made_anew(chosen: Callable[..., DictConfig], cache: Path) -> None:
+def test_a_damaged_file_is_made_again(chosen: Callable[..., DictConfig], cache: Path) -> None:
     config = chosen("experiment=dates/translation", *tiny.TINY)
     drawn, first = read(config)
     for path in cache.glob("*/*.npz"):

@@ -319,7 +319,7 @@ class TestColumns:
             read(tmp_path, f"x.{kind}", content, text="a", label="b")
 
     @pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ",")])
-    def test_with_the_same_name_are_refused(self, tmp_path: Path, kind: str, separator: str) -> None:
+    def test_with_the_same_name_are_rejected(self, tmp_path: Path, kind: str, separator: str) -> None:
         names = ["text", "label", "text"]
         row = separator.join(["a", "b", "c"]) + "\n"
         with pytest.raises(ValueError, match=rf"/x\.{kind}, line 1: the columns text, label, text; expected different"):
@@ -336,7 +336,7 @@ class TestColumns:
     + [("x.tsv", "text\tlabel\n"), ("x.csv", "\ufefftext,label"), ("x.parquet", parquet({"text": [], "label": []}))],
     ids=str,
 )
-def test_a_table_without_rows_is_refused(tmp_path: Path, name: str, content: str | bytes) -> None:
+def test_a_table_without_rows_is_rejected(tmp_path: Path, name: str, content: str | bytes) -> None:
     with pytest.raises(ValueError, match=rf"/{re.escape(name)}: no rows"):
         read(tmp_path, name, content)
 
@@ -392,7 +392,7 @@ class TestParquet:
         with pytest.raises(ValueError, match=r"/x\.parquet, row 3: not UTF-8 \(byte 2: invalid"):
             read(tmp_path, "x.parquet", parquet({"text": text, "label": ["a", "b", "c"]}))
 
-    def test_a_damaged_file_is_refused_or_read_right(self, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_rejected_or_read_right(self, tmp_path: Path) -> None:
         """Cut anywhere, and with any wrong byte."""
         content = table("parquet", [("one", "a"), ("two", "b")])
         assert isinstance(content, bytes)
@@ -408,7 +408,7 @@ class TestParquet:
             refused += not rows
         assert refused > len(damaged) // 2
 
-    def test_two_columns_of_the_same_name_are_refused(self, tmp_path: Path) -> None:
+    def test_two_columns_of_the_same_name_are_rejected(self, tmp_path: Path) -> None:
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"]), buffer)
         with pytest.raises(ValueError, match=r"/x\.parquet: the columns text, text; expected different names"):
@@ -428,7 +428,7 @@ class TestPairsAndScores:
         assert data.info.labels == ()
 
     @pytest.mark.parametrize("score", ["", "x", "nan", "inf", "1,5"])
-    def test_what_is_no_number_is_refused(self, tmp_path: Path, score: str) -> None:
+    def test_what_is_no_number_is_rejected(self, tmp_path: Path, score: str) -> None:
         said = rf'/x\.tsv, line 3: label is "{score}"; expected a finite number'
         write(tmp_path / "x.tsv", table("tsv", [("a", "1"), ("b", score)]))
         with pytest.raises(ValueError, match=said):
@@ -438,7 +438,7 @@ class TestPairsAndScores:
             with pytest.raises(ValueError, match=r"/x\.jsonl, line 1: label is .*; expected a finite number"):
                 corpus(tmp_path, "x.jsonl", label=None, score="label").splits()
 
-    def test_labels_beside_scores_are_refused(self, tmp_path: Path) -> None:
+    def test_labels_beside_scores_are_rejected(self, tmp_path: Path) -> None:
         write(tmp_path / "x.tsv", table("tsv", [("a", "1")]))
         with pytest.raises(ValueError, match=r"data\.score=s replaces data\.label=label; set data\.label=n"):
             corpus(tmp_path, "x.tsv", score="s")
@@ -497,7 +497,7 @@ def test_names_of_files_are_checked_at_once(tmp_path: Path, key: str) -> None:
         corpus(tmp_path, **{**given, key: "y.tsv"})
 
 
-def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
+def test_rejects_shares_that_leave_nothing(tmp_path: Path) -> None:
     write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
     with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5"):
         corpus(tmp_path, "x.tsv", validation=0.5, test=0.5)

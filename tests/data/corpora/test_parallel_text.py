@@ -77,7 +77,7 @@ def test_shares_keep_the_pairs_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(3, 1200), (1200, 3), (0, 1), (1, 0)])
-def test_files_of_unequal_length_are_refused(tmp_path: Path, source: int, target: int) -> None:
+def test_files_of_unequal_length_are_rejected(tmp_path: Path, source: int, target: int) -> None:
     """At the first line that has no partner, even where it is empty."""
     (tmp_path / "de").write_bytes(b"\n" * source)
     (tmp_path / "en").write_bytes(b"\r\n" * target)
@@ -96,7 +96,7 @@ def test_files_of_unequal_length_are_refused(tmp_path: Path, source: int, target
         ("en.gz", b"one\ntwo\nthree\n", r"/en\.gz: not a complete gzip file"),
     ],
 )
-def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_what_cannot_be_read_is_rejected(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     write(tmp_path / "de", ["eins", "zwei", "drei"])
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content: byte
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
-def test_empty_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_empty_files_are_rejected(tmp_path: Path, content: bytes) -> None:
     for name in ("de", "en"):
         write(tmp_path / name, ["x"] * 10)
         (tmp_path / f"no.{name}").write_bytes(content)
@@ -123,7 +123,7 @@ def test_names_of_files_are_checked_at_once(tmp_path: Path, key: str) -> None:
             corpus(tmp_path, **{key: files})
 
 
-def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
+def test_rejects_shares_that_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5"):
         corpus(tmp_path, validation=0.5, test=0.5)
 

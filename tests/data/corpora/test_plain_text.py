@@ -98,7 +98,7 @@ def test_a_missing_file_is_named(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize(("validation", "test"), [(0, 0.1), (0.1, 0), (-0.1, 0.1), (0.5, 0.5), (1, 0.1), (0.1, 1.5)])
-def test_refuses_shares_that_leave_nothing(tmp_path: Path, validation: float, test: float) -> None:
+def test_rejects_shares_that_leave_nothing(tmp_path: Path, validation: float, test: float) -> None:
     shares = {"validation": validation, "test": test}
     with pytest.raises(ValueError, match=rf"data\.validation={validation} and data\.test={test}"):
         PlainText(**write(tmp_path, b"text") | shares)

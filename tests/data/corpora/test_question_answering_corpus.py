@@ -89,7 +89,7 @@ PLACES = {"squad": "question q1", "squad 2.0": "question q1", "hub": "line 2", "
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("start", [-1, 0, 3, 5, 99])
-def test_an_answer_that_is_not_at_its_place_is_refused(tmp_path: Path, form: str, start: int) -> None:
+def test_an_answer_that_is_not_at_its_place_is_rejected(tmp_path: Path, form: str, start: int) -> None:
     name = written(tmp_path, form, [("a?", "x", [("x", 0)]), ("b?", "a b c", [("a b c", 0), ("b c", start)])])
     said = rf"/{re.escape(name)}, {PLACES[form]}: expected the answer 'b c' at character {start} of its text, found '"
     with pytest.raises(ValueError, match=said):
@@ -109,7 +109,7 @@ def test_an_answer_that_is_not_at_its_place_is_refused(tmp_path: Path, form: str
         ([{"text": "x", "answer_start": 0.0}], "expected objects with text"),
     ],
 )
-def test_what_are_no_answers_is_refused(tmp_path: Path, answers: object, said: str) -> None:
+def test_what_are_no_answers_is_rejected(tmp_path: Path, answers: object, said: str) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps({"question": "a?", "context": "x", "answers": answers}))
     with pytest.raises(ValueError, match=rf"/x\.jsonl, line 1: answers is .*; {said}"):
         corpus(tmp_path, "x.jsonl").splits()

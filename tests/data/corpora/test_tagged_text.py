@@ -117,7 +117,7 @@ def test_a_bad_line_is_named(tmp_path: Path, name: str, lines: list[str], messag
         ({"word": -1, "tag": 1}, r"2 fields; data\.word=-1 and data\.tag=1 are the same column"),
     ],
 )
-def test_columns_that_are_not_there_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+def test_columns_that_are_not_there_are_rejected(tmp_path: Path, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=rf"/x\.txt, line 2: {message}$"):
         read(tmp_path, "x.txt", "\na b\n", **options)
 
@@ -129,7 +129,7 @@ def test_a_comment_of_free_text_is_no_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.conllu", ""), ("x.conllu", "# text = a\n"), ("x.txt", "\n\n")])
-def test_no_words_are_refused(tmp_path: Path, name: str, content: str) -> None:
+def test_no_words_are_rejected(tmp_path: Path, name: str, content: str) -> None:
     with pytest.raises(ValueError, match=rf"{name}: no rows"):
         read(tmp_path, name, content)
 

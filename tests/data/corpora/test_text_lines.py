@@ -45,7 +45,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("reader", CORPORA)
-def test_is_refused_by_its_name(tmp_path: Path, reader: str, kind: str) -> None:
+def test_is_rejected_by_its_name(tmp_path: Path, reader: str, kind: str) -> None:
     read, key = CORPORA[reader]
     for name in (f"x{kind}", f"x{kind.upper()}", f"x{kind}.gz"):
         WRITERS[kind](tmp_path / name)

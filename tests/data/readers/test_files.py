@@ -151,13 +151,13 @@ def unpack(folder: Path, kind: str, packed: bytes) -> str:
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 class TestPacked:
-    def test_cut_anywhere_is_refused(self, tmp_path: Path, kind: str) -> None:
+    def test_cut_anywhere_is_rejected(self, tmp_path: Path, kind: str) -> None:
         for size in range(len(PACKED[kind])):
             with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a complete {SAID[kind]} file \("):
                 unpack(tmp_path, kind, PACKED[kind][:size])
 
     @pytest.mark.parametrize("what", ["plain text", "more behind it", "cut behind it", "its first byte"])
-    def test_what_is_something_else_is_refused(self, tmp_path: Path, kind: str, what: str) -> None:
+    def test_what_is_something_else_is_rejected(self, tmp_path: Path, kind: str, what: str) -> None:
         packed = PACKED[kind]
         content = {
             "plain text": CONTENT,
@@ -177,7 +177,7 @@ class TestPacked:
             read_text(tmp_path / "text.txt")
 
 
-def test_any_wrong_bit_of_gzip_is_refused_or_harmless(tmp_path: Path) -> None:
+def test_any_wrong_bit_of_gzip_is_rejected_or_harmless(tmp_path: Path) -> None:
     """Harmless are the time and the like in the header."""
     packed, refused = PACKED["gz"], 0
     for bit in range(8 * len(packed)):
@@ -220,7 +220,7 @@ NAN = float("nan")
     ("validation", "test"),
     [(0, 0.1), (0.1, 0), (-0.1, 0.1), (0.5, 0.5), (1, 0.1), (0.1, 1.5), (True, 0.1), ("file", 1), (NAN, 0.1)],
 )
-def test_refuses_shares_that_leave_nothing(validation: float | str, test: float) -> None:
+def test_rejects_shares_that_leave_nothing(validation: float | str, test: float) -> None:
     given = "" if isinstance(validation, str) else rf"data\.validation={validation} and "
     with pytest.raises(ValueError, match=rf"^{given}data\.test={test}: expected fractions above 0"):
         check_split_shares(validation=validation, test=test)
@@ -285,10 +285,10 @@ class TestSplits:
         ("size", "validation", "test", "key"),
         [(4, 0.1, 0.5, "validation=0.1"), (4, 0.5, 0.1, "test=0.1"), (3, 0.47, 0.52, "validation=0.47")],
     )
-    def test_of_nothing_are_refused(self, size: int, validation: float, test: float, key: str) -> None:
+    def test_of_nothing_are_rejected(self, size: int, validation: float, test: float, key: str) -> None:
         with pytest.raises(ValueError, match=rf"^data\.{key}: of {size} examples, this leaves a split empty"):
             split(size, validation, test)
 
-    def test_a_seed_below_zero_is_refused(self) -> None:
+    def test_a_seed_below_zero_is_rejected(self) -> None:
         with pytest.raises(ValueError, match=r"^data\.split_seed=-1: expected 0 or more"):
             split(9, 0.3, 0.3, -1)

@@ -370,7 +370,7 @@ class TestBytePairs:
         assert tokenizer.encode(["aaaa", "b"]) == [[262, 262], TOKENIZERS["bpe"].encode(["b"])[0]]
 
     @pytest.mark.parametrize("vocab_size", [0, 100, 261])
-    def test_refuses_less_than_the_bytes(self, vocab_size: int) -> None:
+    def test_rejects_less_than_the_bytes(self, vocab_size: int) -> None:
         with pytest.raises(ValueError, match=rf"tokenizer\.vocab_size={vocab_size}: expected at least 262"):
             BPE(vocab_size=vocab_size)
 
@@ -499,7 +499,7 @@ class TestFamilies:
         tokenizer = Tokenizer(backend, FAMILIES["gpt2"].special)
         assert tokenizer.num_bytes()[0, -1] == len("▁ é".encode())
 
-    def test_one_beyond_the_vocabulary_is_refused(self) -> None:
+    def test_one_beyond_the_vocabulary_is_rejected(self) -> None:
         size = FAMILIES["bert"].vocab_size
         with pytest.raises(ValueError, match=rf"token id {size}, but the vocabulary has {size} tokens"):
             Tokenizer.from_json(FAMILIES["bert"].to_json(), SpecialTokens(end=(3, size)))
@@ -557,7 +557,7 @@ class TestWords:
         assert tokenizer.decode(tokenizer.encode(["SAID  he\n... don"])[0]) == "said he\n. . . don"
         assert WordLevel().train(["He said."]).encode(["he said", "He said."]) == [[UNK, UNK], [6, 7]]
 
-    def test_settings_that_cannot_be_are_refused(self) -> None:
+    def test_settings_that_cannot_be_are_rejected(self) -> None:
         with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=8: expected at least 9"):
             WordLevel(vocab_size=8, num_sentinels=2)
         with pytest.raises(ValueError, match=r"tokenizer\.min_frequency=0: expected 1 or more"):
@@ -628,7 +628,7 @@ class TestUnigram:
             if "<" not in text:  # names of tokens and bytes are cut
                 assert [tokenizer._backend.id_to_token(i) for i in ids] == expected
 
-    def test_a_size_that_is_too_small_is_refused(self) -> None:
+    def test_a_size_that_is_too_small_is_rejected(self) -> None:
         with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=264: expected at least 26\d \(bytes, special"):
             Unigram(vocab_size=264).train(["abcde"])
         with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=300"):
@@ -676,7 +676,7 @@ class TestTwoSides:
         for as_target in (False, True):
             assert not set(both.encode(["a <extra_id_0>"], as_target)[0]) & (both.special_ids - {UNK})
 
-    def test_without_targets_is_refused(self, kind: str) -> None:
+    def test_without_targets_is_rejected(self, kind: str) -> None:
         with pytest.raises(ValueError, match=r"tokenizer\.joint=False: there are no targets"):
             SIDES[kind].train(self.SOURCES)
 
@@ -775,7 +775,7 @@ class TestSentinels:
         (ids,) = again.encode(["".join(names)])
         assert not set(ids) & set(sentinels)
 
-    def test_fewer_than_none_are_refused(self) -> None:
+    def test_fewer_than_none_are_rejected(self) -> None:
         for make in self.MAKERS.values():
             with pytest.raises(ValueError, match=r"tokenizer\.num_sentinels=-1: expected 0 or more"):
                 make(-1)

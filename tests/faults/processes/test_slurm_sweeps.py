@@ -154,7 +154,7 @@ def test_the_waiting_process_dies(sweep: Sweep) -> None:
 
 
 @pytest.mark.nightly
-def test_nobody_waits(sweep: Sweep) -> None:
+def test_nothing_waits(sweep: Sweep) -> None:
     """Also after a Ctrl-C."""
     command = ("+callbacks.recording.seconds=[3]", "seed=1,2")  # so that both are still running at the third command
     for _ in range(2):

@@ -101,7 +101,7 @@ def test_an_array_reads_a_line_for_each_run(cluster: Any, jobs: dict[str, tuple[
         assert logs[number] == f"error: sweep.txt has no overrides in line {number}\n"
 
 
-def test_gpus_without_a_task_are_refused(cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
+def test_gpus_without_a_task_are_rejected(cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
     training, job = jobs["refused"]
     assert ended(cluster, job)["JobState"] == "FAILED"
     log = (training.folder / "log").read_text()

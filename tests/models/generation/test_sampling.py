@@ -138,7 +138,7 @@ class TestDistribution:
             Sampling(temperature)
 
     @pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
-    def test_a_seed_that_torch_cannot_take_is_refused(self, seed: int) -> None:
+    def test_a_seed_that_torch_cannot_take_is_rejected(self, seed: int) -> None:
         with pytest.raises(ValueError, match=r"^seed=.*: expected a whole number of at most 64 bits$"):
             Sampling(seed=seed)
         Sampling(seed=2**64 - 1).generator(torch.device("cpu"))

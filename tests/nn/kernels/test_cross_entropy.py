@@ -140,7 +140,7 @@ class TestFloat16:
 
 
 @pytest.mark.parametrize("frozen", ["states", "weight", "bias"])
-def test_gradients_that_nobody_wants_are_not_kept(frozen: str) -> None:
+def test_gradients_that_are_not_needed_are_not_kept(frozen: str) -> None:
     tensors = {"states": torch.randn(5, 4), "weight": torch.randn(7, 4), "bias": torch.randn(7)}
     tensors = {name: tensor.requires_grad_(name != frozen) for name, tensor in tensors.items()}
     kept: list[torch.Size] = []
@@ -168,7 +168,7 @@ def test_labels_are_as_many_as_states() -> None:
         )
 
 
-def test_a_second_derivative_is_refused() -> None:
+def test_a_second_derivative_is_rejected() -> None:
     """It would be another one, since the gradients were computed with the loss."""
     model, tokens = build("encoder_only"), torch.randint(11, (2, 6))
     total = model(tokens, targets=Targets(torch.arange(12), torch.randint(11, (12,)), 0.0))

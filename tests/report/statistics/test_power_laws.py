@@ -132,6 +132,6 @@ def test_one_run_that_went_wrong_counts_little() -> None:
         (np.stack([np.geomspace(1e4, 1e6, 6), np.full(6, 1e7)], 1), "^all runs have 1e[+]07 tokens: "),
     ],
 )
-def test_too_little_is_refused_in_a_line(x: np.ndarray, message: str) -> None:
+def test_too_little_is_rejected_in_a_line(x: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_power_law(NAMES, x, 2.0 + x[:, 0] ** -0.5, 1.0)

@@ -253,7 +253,7 @@ def test_scores_of_different_tokenizers_are_not_compared(
     assert compare_pairs(other) == []
 
 
-def test_a_decoder_without_the_continuation_is_refused_beside_a_full_model(write_run, tmp_path: Path) -> None:
+def test_a_decoder_without_the_continuation_is_rejected_beside_a_full_model(write_run, tmp_path: Path) -> None:
     for architecture in ("full", "decoder_only"):
         write_run(architecture, "language_modeling", {"test/bits_per_byte": 0.8})
     with pytest.raises(ValueError, match=r"decoder_only_seed1/summary\.json.*no test/continuation_bits_per_byte"):
@@ -370,9 +370,7 @@ def test_trials_that_were_not_tested_count_as_tried(write_run, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("solved", [True, False])
-def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
-    write_run, tmp_path: Path, solved: bool
-) -> None:
+def test_seeds_whose_number_of_steps_was_solved_are_one_configuration(write_run, tmp_path: Path, solved: bool) -> None:
     """Each seed has its own, which is no reason to leave any out; where they were chosen by hand it is."""
     for seed, (value, steps) in enumerate([(15.1, 1011), (16.0, 1011), (12.7, 1009)], start=1):
         match = {"quantity": "train_flops", "solved": {"trainer.max_steps": steps}} if solved else None

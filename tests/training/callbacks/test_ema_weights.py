@@ -33,7 +33,7 @@ def test_average_is_its_definition(values: list[float], decay: float) -> None:
 
 
 @pytest.mark.parametrize("steps", [100, 400, 2000, 8000])
-def test_average_is_of_the_last_updates_however_few_there_are(steps: int) -> None:
+def test_average_is_of_the_last_steps_however_few_there_are(steps: int) -> None:
     """The share of each update's weights in the average: its mean age is a tenth of the training, until it is that of
     the decay, and nothing is left of the start."""
     shares = np.zeros(steps)
@@ -154,6 +154,6 @@ class TestWeightsIn16Bits:
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
-def test_decay_that_is_none_is_refused(decay: float) -> None:
+def test_decay_that_is_none_is_rejected(decay: float) -> None:
     with pytest.raises(ValueError, match="decay="):
         EMAWeights(decay)

@@ -70,7 +70,7 @@ def test_a_rise_that_lasts_is_told_once_and_later_ones_too(noise: float, seed: i
     assert 1201 in spikes_of(sizes, losses)
 
 
-def test_updates_that_are_left_out_leave_no_trace() -> None:
+def test_steps_that_are_left_out_leave_no_trace() -> None:
     sizes, losses = healthy(800, 0.3, 0.0, 1)
     losses[[300, 500]] = math.nan, math.inf
     losses[700] = 12.0

@@ -16,7 +16,7 @@ from commands import run
 from triptych.training import ProgressBar
 
 
-def test_a_run_that_goes_on_counts_all_its_batches() -> None:
+def test_a_run_that_resumes_counts_all_its_batches() -> None:
     progress = ProgressBar()
     trainer = L.Trainer(
         max_steps=10, max_epochs=-1, accumulate_grad_batches=2, callbacks=[progress], logger=False, accelerator="cpu"

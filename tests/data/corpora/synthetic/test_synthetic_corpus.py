@@ -119,7 +119,7 @@ class TestAnswers:
             assert (example.difficulty or {})["depth"] == max(sum(signs[:end]) for end in range(len(signs) + 1))
         assert labels == {"broken", "balanced"}
 
-    def test_tags_go_on_where_brackets_are_broken(self) -> None:
+    def test_tags_continue_where_brackets_are_broken(self) -> None:
         for example in examples_of(Brackets):
             open_now: list[str] = []
             for word, tag in zip(example.words or (), example.tags or (), strict=True):
@@ -293,12 +293,12 @@ def test_any_seed_gives_examples(kind: type[SyntheticCorpus], seed: int) -> None
         (Needle, {"needles": 1}, r"data\.needles=1: expected at least 2"),
     ],
 )
-def test_refused(kind: type[SyntheticCorpus], changes: dict[str, Any], message: str) -> None:
+def test_rejected(kind: type[SyntheticCorpus], changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         made(kind, **changes)
 
 
-def test_expressions_of_no_length_are_refused() -> None:
+def test_expressions_of_no_length_are_rejected() -> None:
     corpus = made(ListOps, min_depth=4, max_depth=4, max_length=13)  # each operation has two arguments, or it is longer
     with pytest.raises(ValueError, match=r"none of 1,000 texts of depth 4 has such a length"):
         corpus.splits()
