@@ -13,10 +13,11 @@ from triptych.launch.processes import RankInfo, detect_rank
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.nightly  # make faults runs the files of slurm/, one of them on two nodes
 @pytest.mark.parametrize(
     ("layout", "overrides"),
     [
-        pytest.param(["--nodes=1", "--ntasks-per-node=2"], ["trainer.devices=2"], marks=pytest.mark.nightly),
+        (["--nodes=1", "--ntasks-per-node=2"], ["trainer.devices=2"]),
         # Lightning by itself takes a job of this name for a shell.
         (["--nodes=2", "--ntasks-per-node=1", "--job-name=bash"], ["trainer.devices=1", "trainer.num_nodes=2"]),
     ],

@@ -29,18 +29,12 @@ def jobs(
     cluster: Any, new_training: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[Any, str]]]:
     """A job of a file, by its name: where it was submitted, and its number. They run side by side."""
-    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in (*BY_DAY, "array", "refused")}
+    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in (*BY_DAY, "array")}
     jobs = {name: trainings[name].submit_template(cluster, name) for name in BY_DAY}
     folder = trainings["array"].folder
     (folder / "sweep.txt").write_text("seed=1  block.dropout=0.0\n\nseed=3")  # the last line has no end
     jobs["array"] = trainings["array"].submit_template(
         cluster, "array", first=("sweep.txt",), options=("--array=1-4%2", f"--output={folder}/%a")
-    )
-    jobs["refused"] = trainings["refused"].submit_template(
-        cluster,
-        "one_node",
-        "run_dir=mine",
-        options=("--gpus-per-node=3", f"--output={trainings['refused'].folder}/log"),
     )
     yield {name: (training, jobs[name]) for name, training in trainings.items()}
     for training in trainings.values():
@@ -101,8 +95,10 @@ def test_an_array_reads_a_line_for_each_run(cluster: Any, jobs: dict[str, tuple[
         assert logs[number] == f"error: sweep.txt has no overrides in line {number}\n"
 
 
-def test_gpus_without_a_task_are_rejected(cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
-    training, job = jobs["refused"]
+@pytest.mark.nightly
+def test_gpus_without_a_task_are_rejected(cluster: Any, training: Any) -> None:
+    options = ("--gpus-per-node=3", f"--output={training.folder}/log")
+    job = training.submit_template(cluster, "one_node", "run_dir=mine", options=options)
     assert ended(cluster, job)["JobState"] == "FAILED"
     log = (training.folder / "log").read_text()
     assert "trainer.devices=3 on trainer.num_nodes=1, but srun started 2 processes" in log
