@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
+from cases import by_day
 from triptych.cli.listing import COLUMNS, KINDS, describe_choice
 from triptych.config.diagnose import choices_of
 
@@ -20,13 +21,16 @@ class TestList:
             wanted = [cell for cell, column in zip(cells, COLUMNS[kind], strict=True) if column != "answer"]
             assert all(wanted), name
 
-    def test_models_stand_by_family_with_their_architectures_and_sizes(self, chosen: Callable[..., DictConfig]) -> None:
+    @pytest.mark.parametrize("every", by_day([1, 3], [3]))
+    def test_models_stand_by_family_with_their_architectures_and_sizes(
+        self, every: int, chosen: Callable[..., DictConfig]
+    ) -> None:
         rows = describe_choice("models", [])
         classes = {
             **{"full": "EncoderDecoder", "encoder_only": "EncoderOnly", "decoder_only": "DecoderOnly"},
             "dual_decoder": "DualDecoder",
         }
-        for name in [name for name in rows if name.endswith("style")][::3]:
+        for name in [name for name in rows if name.endswith("style")][::every]:
             assert chosen(f"model={name}").model._target_ == f"triptych.models.{classes[rows[name][0]]}"
         llamas = [name for name in rows if name.startswith("llama/")]
         assert llamas[2:6] == ["llama/3.2-1b", "llama/7b", "llama/3.1-8b", "llama/13b"]
