@@ -146,6 +146,19 @@ print(forks.has_only_imported())
     assert run_program(script) == ["False", "True", "False"]
 
 
+def test_imports_that_start_a_thread_prevent_forks(tmp_path: Path) -> None:
+    (tmp_path / "with_thread.py").write_text(
+        "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    script = """
+forked_jobs.MODULES = ("with_thread",)
+forked_jobs.import_job_modules.__wrapped__()  # again: the tests' process has done it
+print(forks.has_only_imported(), flush=True)
+os._exit(0)
+"""
+    assert run_program(script, cwd=tmp_path) == ["False"]
+
+
 def train(folder: Path, *overrides: str, **variables: str) -> "subprocess.Popen[bytes]":
     """A run from a Python of its own. Each Python that is started writes a line to the file ``starts``."""
     quick_start = Path(__file__).parents[1] / "quick_start" / "sitecustomize.py"
