@@ -54,12 +54,7 @@ class Collated(Dataset[Batch]):
 
 
 def training_sampler(
-    train: Training,
-    *,
-    step_size: StepSize,
-    seed: int,
-    ranks: RankSlice = SINGLE_RANK,
-    start: int = 0,
+    train: Training, *, step_size: StepSize, seed: int, ranks: RankSlice = SINGLE_RANK, start: int = 0
 ) -> StepSampler:
     """Makes the sampler of a training split: windows of long texts, or examples.
 

@@ -137,11 +137,7 @@ def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, st
 
 
 def read_optimum(
-    corpus: Corpus,
-    settings: Mapping[str, Any],
-    task: str,
-    architecture: str,
-    examples: Sequence[Example] | LongText,
+    corpus: Corpus, settings: Mapping[str, Any], task: str, architecture: str, examples: Sequence[Example] | LongText
 ) -> dict[str, float]:
     """Returns ``corpus.optimum`` of these examples, cached for generated corpora.
 
