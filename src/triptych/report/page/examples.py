@@ -31,18 +31,18 @@ class ShownExample:
     Attributes:
         input: the model input.
         reference: the correct output; empty if there is none.
-        outputs: by architecture.
         picture: URL of a picture of the input; empty if its text is shown.
         reference_picture: URL of a picture of the reference.
-        output_pictures: URLs of pictures of the outputs.
+        outputs: by architecture.
+        pictures: URLs of pictures of the outputs, by architecture.
     """
 
     input: str
     reference: str
-    outputs: dict[str, str]
     picture: str = ""
     reference_picture: str = ""
-    output_pictures: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    pictures: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[ShownE
     for title, order in orders.items():  # each example once
         orders[title] = [i for i in order if i not in seen][:count]
         seen.update(orders[title])
-    return {title: [_collect_outputs(group, runs, qualities, i) for i in order] for title, order in orders.items()}
+    return {title: [_collect_outputs(group, runs, table[:, i], i) for i in order] for title, order in orders.items()}
 
 
 def list_axes(group: Group) -> list[str]:
@@ -134,15 +134,10 @@ def score_by(group: Group, axis: str) -> list[tuple[ComparedConfig, list[Bin]]]:
         terms = [found for run in contender.runs if (found := terms_of(group.metric, run)) is not None]
         if len(terms) < len(contender.runs) or len(members) < 2 or not all(np.isfinite(t.terms).all() for t in terms):
             return []
-        bins = [
-            Bin(
-                int(sizes[of_bin].min()),
-                int(sizes[of_bin].max()),
-                int(of_bin.sum()),
-                tuple(of_one.value(of_one.terms[of_bin].sum(0)) for of_one in terms),
-            )
-            for of_bin in members
-        ]
+        bins = []
+        for of_bin in members:
+            inside, values = sizes[of_bin], tuple(t.value(t.terms[of_bin].sum(0)) for t in terms)
+            bins.append(Bin(int(inside.min()), int(inside.max()), len(inside), values))
         scored.append((contender, bins))
     return scored
 
@@ -169,13 +164,11 @@ def _rate_answers(group: Group, run: RecordedRun) -> Float[np.ndarray, " example
 
 
 def _collect_outputs(
-    group: Group, runs: dict[str, RecordedRun], qualities: dict[str, Float[np.ndarray, " examples"] | None], index: int
+    group: Group, runs: dict[str, RecordedRun], qualities: Float[np.ndarray, " architectures"], index: int
 ) -> ShownExample:
     first = next(iter(runs.values())).predictions[index]
-    outputs = {}
-    for name, run in runs.items():
-        quality = qualities[name]
-        assert quality is not None
-        value = abs(float(quality[index]))
-        outputs[name] = str(run.predictions[index].get("output", group.metric.show(value)))
-    return ShownExample(str(first["input"]), str(first.get("reference", "")), outputs)
+    outputs = {
+        name: str(run.predictions[index].get("output", group.metric.show(abs(float(quality)))))
+        for (name, run), quality in zip(runs.items(), qualities, strict=True)
+    }
+    return ShownExample(str(first["input"]), str(first.get("reference", "")), outputs=outputs)

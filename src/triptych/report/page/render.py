@@ -1,7 +1,7 @@
 """The comparison as one self-contained HTML page, with the layout of ``templates/report.html``."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from statistics import fmean
 from typing import NamedTuple
@@ -125,11 +125,11 @@ def _describe_section(
         "results": {"": draw_results(group)},
         "caveats": find_caveats(group),
         "is_beyond_optimum": _is_beyond_optimum(group),
-        "standings": _tabulate_standings(group, standings),
+        "standings": [*_tabulate_standings(group, standings)],
         "has_costs": reach(group) is not None,
-        "duels": _tabulate_duels(group.metric, duels),
+        "duels": [*_tabulate_duels(group.metric, duels)],
         "charts": [figures for plot in plots if (figures := plot(group))],
-        "runs": _tabulate_runs(group),
+        "runs": [*_tabulate_runs(group)],
         "attention": compare_attention(list(chosen.values())),
         "chosen": ", ".join(f"{ARCHITECTURES[name].word} seed {run.seed}" for name, run in chosen.items()),
         "samples": _compare_samples(group, chosen),
@@ -148,11 +148,9 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     runs, first = contender.runs, contender.runs[0]
     metric = group.metric
     values = [group.value(run) for run in runs if math.isfinite(group.value(run))]
-    if not values:
-        number, gap = "no finite value", ""
-    else:
+    number, gap, optimum = "no finite value", "", group.optimum(first)
+    if values:
         number = metric.show(fmean(values))
-        optimum = group.optimum(first)
         gap = "" if optimum is None else metric.show_gap(fmean(values), optimum)
     seeds = f"seed {first.seed}"
     if len(runs) > 1:
@@ -171,42 +169,31 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     }
 
 
-def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> list[list[Cell]]:
+def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> Iterator[list[Cell]]:
     """Each configuration over its seeds, and its cost to reach the target score; empty with one run."""
     if len(group.runs) == 1:
-        return []
+        return
     metric, reached = group.metric, reach(group)
-    rows = []
+    target = metric.show(reached.target) if reached else ""
     for standing in standings:
         several = len(standing.seeds) > 1
         spread = metric.show_difference(standing.deviation) if several else ""
         interval = f"{metric.show(standing.low)} to {metric.show(standing.high)}" if several else "one seed"
         mean = metric.show(standing.mean) if standing.seeds else "not finite"
-        costs = [] if reached is None else reached.costs[standing.name].items()
-        rows.append(
-            [
-                Cell("Configuration", f"own {standing.architecture}", standing.name),
-                Cell("Seeds", "number", ", ".join(map(str, standing.seeds))),
-                Cell(f"Mean {metric.title}", "number", mean),
-                Cell("Deviation", "number", spread),
-                Cell("95 % interval of the mean", "number", interval),
-                *(
-                    Cell(
-                        f"{COSTS[clock][0].upper()}{COSTS[clock][1:]} to {metric.show(reached.target)}",
-                        "number",
-                        amount(cost),
-                    )
-                    for clock, cost in costs
-                    if reached is not None
-                ),
-            ]
-        )
-    return rows
+        costs = reached.costs[standing.name] if reached else {}
+        units = {clock: f"{COSTS[clock][0].upper()}{COSTS[clock][1:]}" for clock in costs}
+        yield [
+            Cell("Configuration", f"own {standing.architecture}", standing.name),
+            Cell("Seeds", "number", ", ".join(map(str, standing.seeds))),
+            Cell(f"Mean {metric.title}", "number", mean),
+            Cell("Deviation", "number", spread),
+            Cell("95 % interval of the mean", "number", interval),
+            *(Cell(f"{units[clock]} to {target}", "number", amount(cost)) for clock, cost in costs.items()),
+        ]
 
 
-def _tabulate_duels(metric: MetricSpec, duels: Sequence[PairDifference]) -> list[list[Cell]]:
+def _tabulate_duels(metric: MetricSpec, duels: Sequence[PairDifference]) -> Iterator[list[Cell]]:
     """Each pair of architectures: their difference over seeds, and over test examples."""
-    rows = []
     for duel in duels:
         if not math.isfinite(duel.difference):
             continue
@@ -215,44 +202,37 @@ def _tabulate_duels(metric: MetricSpec, duels: Sequence[PairDifference]) -> list
             seeds = metric.show_difference(duel.low, duel.high)
         if duel.paired is not None:
             examples = f"{metric.show_difference(duel.paired.low, duel.paired.high)} (p = {duel.paired.p:.3f})"
-        rows.append(
-            [
-                Cell("Difference", "words", f"{duel.first} minus {duel.second}"),
-                Cell(metric.title, "number", metric.show_difference(duel.difference)),
-                Cell("95 % over seeds (Welch)", "number", seeds),
-                Cell("95 % over test examples (paired bootstrap)", "number", examples),
-            ]
-        )
-    return rows
+        yield [
+            Cell("Difference", "words", f"{duel.first} minus {duel.second}"),
+            Cell(metric.title, "number", metric.show_difference(duel.difference)),
+            Cell("95 % over seeds (Welch)", "number", seeds),
+            Cell("95 % over test examples (paired bootstrap)", "number", examples),
+        ]
 
 
-def _tabulate_runs(group: Group) -> list[list[Cell]]:
+def _tabulate_runs(group: Group) -> Iterator[list[Cell]]:
     """Each run, with a column per varied setting."""
     best = group.metric.optimum_name
     has_best = any(group.optimum(run) is not None for run in group.runs)
-    rows = []
     for run in group.runs:
         value, optimum = group.value(run), group.optimum(run)
         finite = math.isfinite(value)
         gap = group.metric.show_gap(value, optimum) if finite and optimum is not None else ""
-        rows.append(
-            [
-                Cell("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture].word),
-                *(Cell(name, "number", setting(run.settings.get(key))) for name, key in group.varied.items()),
-                Cell("Seed", "number", str(run.seed)),
-                Cell(group.metric.title, "number", group.metric.show(value) if finite else "not finite"),
-                *([Cell(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
-                Cell("Parameters", "number", amount(run.params)),
-                Cell("Non-embedding", "number", amount(run.non_embedding_params)),
-                Cell("Steps", "number", f"{run.steps:,}"),
-                Cell("Tokens", "number", amount(run.train_tokens)),
-                Cell("FLOPs", "number", amount(run.train_flops)),
-                Cell("Time", "number", duration(run.wall_time_s)),
-                Cell("Tokens/s", "number", amount(run.tokens_per_second)),
-                Cell("Run", "path", run.directory),
-            ]
-        )
-    return rows
+        yield [
+            Cell("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture].word),
+            *(Cell(name, "number", setting(run.settings.get(key))) for name, key in group.varied.items()),
+            Cell("Seed", "number", str(run.seed)),
+            Cell(group.metric.title, "number", group.metric.show(value) if finite else "not finite"),
+            *([Cell(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
+            Cell("Parameters", "number", amount(run.params)),
+            Cell("Non-embedding", "number", amount(run.non_embedding_params)),
+            Cell("Steps", "number", f"{run.steps:,}"),
+            Cell("Tokens", "number", amount(run.train_tokens)),
+            Cell("FLOPs", "number", amount(run.train_flops)),
+            Cell("Time", "number", duration(run.wall_time_s)),
+            Cell("Tokens/s", "number", amount(run.tokens_per_second)),
+            Cell("Run", "path", run.directory),
+        ]
 
 
 def _compare_samples(group: Group, runs: Mapping[str, RecordedRun]) -> list[dict[str, object]]:
@@ -261,14 +241,11 @@ def _compare_samples(group: Group, runs: Mapping[str, RecordedRun]) -> list[dict
     shown: dict[tuple[str, ...], ShownExample] = {}
     for name, run in runs.items():
         for sample in run.samples:
-            text, reference = sample["input"], sample["reference"]
-            picture, right = sample.get("image", ""), sample.get("reference_image", "")
-            example = shown.setdefault(
-                (text, reference, picture, right), ShownExample(text, reference, {}, picture, right, {})
-            )
+            given = sample["input"], sample["reference"], sample.get("image", ""), sample.get("reference_image", "")
+            example = shown.setdefault(given, ShownExample(*given))
             example.outputs[name] = sample["output"]
             if "output_image" in sample:
-                example.output_pictures[name] = sample["output_image"]
+                example.pictures[name] = sample["output_image"]
     first = [*shown.values()][:_MAX_SAMPLES]
     criterion = group.runs[0].task_info.ranked_by_title or group.metric.title
     return [
@@ -278,16 +255,7 @@ def _compare_samples(group: Group, runs: Mapping[str, RecordedRun]) -> list[dict
             "has_reference": any(example.reference or example.reference_picture for example in examples),
             "architectures": [*runs],
             "rows": [
-                {
-                    "input": example.input,
-                    "picture": example.picture,
-                    "reference": example.reference,
-                    "reference_picture": example.reference_picture,
-                    "pictures": example.output_pictures,
-                    "answers": {
-                        name: _mark_differences(example.outputs.get(name), example.reference, group) for name in runs
-                    },
-                }
+                (example, {name: _mark_output(example.outputs.get(name), example.reference, group) for name in runs})
                 for example in examples
             ],
         }
@@ -296,7 +264,7 @@ def _compare_samples(group: Group, runs: Mapping[str, RecordedRun]) -> list[dict
     ]
 
 
-def _mark_differences(output: str | None, reference: str, group: Group) -> MarkedOutput | None:
+def _mark_output(output: str | None, reference: str, group: Group) -> MarkedOutput | None:
     """An output; if the task has one correct output, marked as right, or as wrong with the differing characters."""
     if output is None:
         return None
@@ -308,9 +276,8 @@ def _mark_differences(output: str | None, reference: str, group: Group) -> Marke
     if not group.runs[0].task_info.generates_text:
         return MarkedOutput("wrong", whole)
     blocks = SequenceMatcher(None, reference, output, autojunk=False).get_opcodes()
-    return MarkedOutput(
-        "wrong", [(output[start:end], kind != "equal") for kind, _, _, start, end in blocks if start < end]
-    )
+    pieces = [(output[start:end], kind != "equal") for kind, _, _, start, end in blocks if start < end]
+    return MarkedOutput("wrong", pieces)
 
 
 def describe_difference(difference: Difference) -> dict[str, object]:

@@ -4,7 +4,7 @@ Tested by tests/report/statistics/test_scaling.py.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 import numpy as np
@@ -24,16 +24,7 @@ from triptych.report.page.style import (
     make_axis,
     make_layout,
 )
-from triptych.report.statistics.scaling import (
-    EXPONENTS,
-    PERCENTILES,
-    VARIABLES,
-    Contrast,
-    Exponent,
-    IsoFlop,
-    Ladder,
-    Point,
-)
+from triptych.report.statistics.scaling import EXPONENTS, PERCENTILES, VARIABLES, Contrast, Exponent, Ladder, Point
 from triptych.report.statistics.verdicts import Difference, Group
 from triptych.tasks.metric_specs import MetricSpec
 
@@ -114,8 +105,8 @@ def render_scaling(
         "contrasts": tabulate_contrasts(contrasts),
         "frontiers": draw_frontiers(metric, ladders),
         "iso_flops": draw_iso_flops(metric, ladders),
-        "minima": tabulate_minima(metric, ladders),
-        "alone": tabulate_alone(ladders),
+        "minima": [*tabulate_minima(metric, ladders)],
+        "alone": [*tabulate_alone(ladders)],
         "residuals": draw_residuals(ladders),
         "models": tabulate_models(metric, ladders),
         "has_audit": group is not None,
@@ -157,47 +148,39 @@ def tabulate_contrasts(contrasts: Sequence[Contrast]) -> list[list[Cell]]:
     ]
 
 
-def tabulate_alone(ladders: Sequence[Ladder]) -> list[list[Cell]]:
+def tabulate_alone(ladders: Sequence[Ladder]) -> Iterator[list[Cell]]:
     """The law of each variable alone."""
-    rows = []
     for ladder in ladders:
         for name, law in ladder.alone.items():
             low, high = np.percentile(law.exponent_draws[:, 0], PERCENTILES)
-            rows.append(
-                [
-                    _name("Architecture", ladder),
-                    Cell("Against", "words", _LABELS[name]),
-                    Cell("Exponent [95 %]", "number", _show(Exponent(law.exponents[0], float(low), float(high)))),
-                    Cell("Coefficient", "number", f"{law.coefficients[0]:.4g}"),
-                    Cell("E", "number", f"{law.irreducible:.4f}"),
-                    Cell("R²", "number", f"{law.r_squared:.4f}"),
-                    Cell("Models", "number", str(len(ladder.frontiers[name]))),
-                ]
-            )
-    return rows
+            yield [
+                _name("Architecture", ladder),
+                Cell("Against", "words", _LABELS[name]),
+                Cell("Exponent [95 %]", "number", _show(Exponent(law.exponents[0], float(low), float(high)))),
+                Cell("Coefficient", "number", f"{law.coefficients[0]:.4g}"),
+                Cell("E", "number", f"{law.irreducible:.4f}"),
+                Cell("R²", "number", f"{law.r_squared:.4f}"),
+                Cell("Models", "number", str(len(ladder.frontiers[name]))),
+            ]
 
 
-def tabulate_minima(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[Cell]]:
+def tabulate_minima(metric: MetricSpec, ladders: Sequence[Ladder]) -> Iterator[list[Cell]]:
     """The best size for each budget."""
-    rows = []
     for ladder in ladders:
         for budget in ladder.iso_flops:
             has_minimum = math.isfinite(budget.best)
             bounds = f"{amount(budget.low)} to {amount(budget.high)}" if math.isfinite(budget.low) else "not bounded"
             where = "inside" if budget.is_inside else "outside the tried sizes" if has_minimum else "no minimum"
             sizes = sorted(point.parameters for point in budget.points)
-            rows.append(
-                [
-                    _name("Architecture", ladder),
-                    Cell("FLOPs", "number", amount(budget.flops)),
-                    Cell("Best size", "number", amount(budget.best) if has_minimum else "none"),
-                    Cell("95 %", "number", bounds if has_minimum else ""),
-                    Cell("Tried sizes", "number", f"{amount(sizes[0])} to {amount(sizes[-1])}"),
-                    Cell("Minimum", "words", where),
-                    Cell(metric.title, "number", metric.show(budget.lowest) if has_minimum else ""),
-                ]
-            )
-    return rows
+            yield [
+                _name("Architecture", ladder),
+                Cell("FLOPs", "number", amount(budget.flops)),
+                Cell("Best size", "number", amount(budget.best) if has_minimum else "none"),
+                Cell("95 %", "number", bounds if has_minimum else ""),
+                Cell("Tried sizes", "number", f"{amount(sizes[0])} to {amount(sizes[-1])}"),
+                Cell("Minimum", "words", where),
+                Cell(metric.title, "number", metric.show(budget.lowest) if has_minimum else ""),
+            ]
 
 
 def tabulate_models(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[Cell]]:
@@ -233,7 +216,7 @@ def _draw_frontier(metric: MetricSpec, ladders: Sequence[Ladder], variable: str)
             hidden = {"legendgroup": name, "hoverinfo": "skip", "showlegend": False}
             curve = line(x, law.predict(x[:, None]), colour) | hidden
             traces += [band(x.tolist(), low, high, colour, name), curve]
-        points = _draw_points(ladder, ladder.points, variable, lambda point: point.loss)
+        points = _draw_points(ladder, ladder.points, variable, [point.loss for point in ladder.points])
         traces.append(points | {"legendgroup": name, "name": name})
     floors = sorted({ladder.law.irreducible for ladder in ladders if ladder.law.is_known})
     title = f"{escape(metric.title)} against {_AXES[variable]} ({metric.direction})"
@@ -252,24 +235,22 @@ def _draw_frontier(metric: MetricSpec, ladders: Sequence[Ladder], variable: str)
 
 def draw_iso_flops(metric: MetricSpec, ladders: Sequence[Ladder]) -> Switch:
     """The loss against size for each architecture: a parabola per budget, with its minimum as a cross."""
-    return {
-        ladder.architecture: _draw_iso_flops(metric, ladder, ladder.iso_flops) for ladder in ladders if ladder.iso_flops
-    }
+    return {ladder.architecture: _draw_iso_flops(metric, ladder) for ladder in ladders if ladder.iso_flops}
 
 
-def _draw_iso_flops(metric: MetricSpec, ladder: Ladder, budgets: Sequence[IsoFlop]) -> Figure:
+def _draw_iso_flops(metric: MetricSpec, ladder: Ladder) -> Figure:
     traces: list[Figure] = []
     labels = []
-    for i, budget in enumerate(budgets):
-        shade = {"opacity": _SHADES[max(len(_SHADES) - len(budgets) + i, 0)]}
+    for i, budget in enumerate(ladder.iso_flops):
+        shade = {"opacity": _SHADES[max(len(_SHADES) - len(ladder.iso_flops) + i, 0)]}
         x = _spread([point.parameters for point in budget.points])
         c0, c1, c2 = budget.coefficients
         curve = line(x, c0 + c1 * np.log(x) + c2 * np.log(x) ** 2, _colour(ladder)) | {"hoverinfo": "skip"}
-        points = _draw_points(ladder, budget.points, "parameters", lambda point: point.loss)
+        points = _draw_points(ladder, budget.points, "parameters", [point.loss for point in budget.points])
         traces += [shade | curve, shade | points | {"name": f"{amount(budget.flops)} FLOPs"}]
         at = {"x": math.log10(x[0]), "y": curve["y"][0], "xanchor": "left", "yanchor": "bottom", "yshift": 4}
         labels.append(at | {"text": amount(budget.flops)})
-    inside = [budget for budget in budgets if budget.is_inside]
+    inside = [budget for budget in ladder.iso_flops if budget.is_inside]
     minima = dots([x.best for x in inside], [x.lowest for x in inside], "var(--ink)", "cross", 11)
     traces.append(minima | {"name": "minimum", "hovertemplate": "best size %{x:.4s}: %{y:.4g}<extra></extra>"})
     title = f"{escape(metric.title)} against size at equal FLOPs: {escape(ladder.architecture)}"
@@ -284,11 +265,8 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
     for variable in VARIABLES:
         traces = []
         for ladder in ladders:
-            residuals = dict(zip(ladder.points, 100 * np.expm1(ladder.law.residuals), strict=True))
-            traces.append(
-                _draw_points(ladder, ladder.points, variable, residuals.__getitem__)
-                | {"name": escape(ladder.architecture)}
-            )
+            points = _draw_points(ladder, ladder.points, variable, 100 * np.expm1(ladder.law.residuals))
+            traces.append(points | {"name": escape(ladder.architecture)})
         layout = _make_layout("Residuals of the law in parameters and tokens", "Measured loss relative to the law") | {
             "xaxis": _make_log_axis(_AXES[variable]),
             "yaxis": make_axis() | {"ticksuffix": " %", "zeroline": True, "zerolinecolor": "var(--soft)"},
@@ -297,11 +275,10 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
     return figures
 
 
-def _draw_points(ladder: Ladder, points: Sequence[Point], variable: str, value: Callable[[Point], float]) -> Figure:
+def _draw_points(ladder: Ladder, points: Sequence[Point], variable: str, y: Iterable[float]) -> Figure:
     kind = _KINDS.get(ladder.architecture)
     symbol = ARCHITECTURES[kind].symbol if kind else "circle"
-    x, y = [getattr(point, variable) for point in points], [value(point) for point in points]
-    return dots(x, y, _colour(ladder), symbol) | {
+    return dots([getattr(point, variable) for point in points], y, _colour(ladder), symbol) | {
         "customdata": [[escape(point.name), amount(point.parameters), amount(point.tokens)] for point in points],
         "hovertemplate": "%{customdata[0]}<br>%{customdata[1]} parameters, %{customdata[2]} tokens<br>%{y:.4g}"
         "<extra></extra>",
