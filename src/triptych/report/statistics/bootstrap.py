@@ -59,14 +59,10 @@ def terms_of(metric: MetricSpec, run: RecordedRun) -> Terms | None:
             score = make_bleu(str(run.settings["task.bleu_tokenizer"]))
         except ValueError:  # was present when the model was trained
             return None
-        pairs = [(str(answer["output"]), str(answer["reference"])) for answer in run.predictions]
-        outputs, references = ([pair[side] for pair in pairs] for side in (0, 1))
+        outputs, references = ([str(answer[key]) for answer in run.predictions] for key in ("output", "reference"))
         rows = score._extract_corpus_statistics(outputs, [references])
         return Terms(np.array(rows, float), lambda sums: float(score._compute_score_from_stats(list(sums)).score))
-    try:
-        columns = _ratio(metric, run)
-    except KeyError:  # predictions of a version that did not record these numbers
-        return None
+    columns = _ratio(metric, run)
     return None if columns is None else Terms(np.array(columns, float), _quotient)
 
 
@@ -76,7 +72,8 @@ def _quotient(sums: Float[np.ndarray, "2"]) -> float:
 
 
 def _ratio(metric: MetricSpec, run: RecordedRun) -> list[tuple[float, float]] | None:
-    """Two numbers per example; the metric is the quotient of their sums."""
+    """Two numbers per example; the metric is the quotient of their sums. None if it is none, or the predictions
+    lack these numbers."""
     own = next(score for score in run.task_info.comparison_metrics if score.name == metric.name)
     if not own.numerator:
         return None
@@ -86,18 +83,18 @@ def _ratio(metric: MetricSpec, run: RecordedRun) -> list[tuple[float, float]] | 
         numbers = {name: value for name, value in answer.items() if isinstance(value, int | float)}
         return sum(weight * {**numbers, **right}[name] for name, weight in weights.items())
 
-    return [
-        (weighted(answer, own.numerator), weighted(answer, own.denominator) if own.denominator else 1.0)
-        for answer in run.predictions
-    ]
+    try:
+        return [
+            (weighted(answer, own.numerator), weighted(answer, own.denominator) if own.denominator else 1.0)
+            for answer in run.predictions
+        ]
+    except KeyError:  # predictions of a version that did not record these numbers
+        return None
 
 
 def scored_by(metric: MetricSpec, run: RecordedRun) -> float | None:
     """The denominator of a metric, over the whole test; None if the run's predictions do not contain it."""
-    try:
-        columns = _ratio(metric, run)
-    except KeyError:
-        return None
+    columns = _ratio(metric, run)
     return sum(denominator for _, denominator in columns) if columns else None
 
 

@@ -154,10 +154,9 @@ def _starts(num_variables: int, loss: Vector, irreducible: float | None) -> Para
     """A grid of starting points for centred variables."""
     lowest, middle = float(loss.min()), float(np.median(loss))
     floors = [irreducible] if irreducible is not None else [share * lowest for share in SHARES_OF_E]
+    shares = SHARES if num_variables == 2 else (1.0,)
     starts = []
-    for floor, share, *exponents in product(
-        floors, SHARES if num_variables == 2 else [1.0], *[EXPONENTS] * num_variables
-    ):
+    for floor, share, *exponents in product(floors, shares, *[EXPONENTS] * num_variables):
         reducible = max(middle - floor, 1e-3 * lowest)
         terms = np.log([reducible * share, reducible * (1 - share)][:num_variables])
         starts.append([*terms, *exponents, *([np.log(floor)] if irreducible is None else [])])

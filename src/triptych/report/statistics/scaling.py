@@ -15,6 +15,9 @@ from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.power_laws import PowerLaw, fit_power_law
 from triptych.report.statistics.significance import CONFIDENCE, adjust_by_holm
 
+Draws = Float[np.ndarray, " draws"]
+"""Of one number, such as an exponent."""
+
 VARIABLES = ("flops", "parameters", "tokens")
 EXPONENTS = {
     "parameters": "alpha, of parameters",
@@ -113,7 +116,7 @@ class Ladder:
     points: tuple[Point, ...]
     law: PowerLaw
     exponents: Mapping[str, Exponent]
-    draws: Mapping[str, Float[np.ndarray, " draws"]]
+    draws: Mapping[str, Draws]
     frontiers: Mapping[str, tuple[Point, ...]]
     alone: Mapping[str, PowerLaw]
     iso_flops: tuple[IsoFlop, ...]
@@ -177,15 +180,13 @@ def losses(points: Sequence[Point]) -> Float[np.ndarray, " points"]:
     return np.array([point.loss for point in points])
 
 
-def derive_exponents(
-    alpha: Float[np.ndarray, " draws"], beta: Float[np.ndarray, " draws"]
-) -> dict[str, Float[np.ndarray, " draws"]]:
+def derive_exponents(alpha: Draws, beta: Draws) -> dict[str, Draws]:
     """All of ``EXPONENTS``, from the two of the law."""
     whole = alpha + beta
     return {"parameters": alpha, "tokens": beta, "flops": alpha * beta / whole, "size": beta / whole}
 
 
-def percentile_interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+def percentile_interval(draws: Draws) -> tuple[float, float]:
     """The ends of the 95 % percentile interval."""
     low, high = np.percentile(draws, PERCENTILES)
     return float(low), float(high)
@@ -281,8 +282,7 @@ def contrast(ladders: Sequence[Ladder]) -> list[Contrast]:
             value = first.exponents[name].value - second.exponents[name].value
             beyond = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
             p = min(2 * (beyond + 1) / (len(draws) + 1), 1.0)
-            found.append(
-                (name, first.architecture, second.architecture, Exponent(value, *percentile_interval(draws)), p)
-            )
+            difference = Exponent(value, *percentile_interval(draws))
+            found.append((name, first.architecture, second.architecture, difference, p))
     adjusted = adjust_by_holm([p for *_, p in found])
     return [Contrast(*row, p_holm, p_holm < 1 - CONFIDENCE) for row, p_holm in zip(found, adjusted, strict=True)]

@@ -101,7 +101,6 @@ def _paired(group: Group, first: ComparedConfig, second: ComparedConfig) -> Pair
     runs = [*first.runs, *second.runs]
     if not are_paired(runs) or not all(math.isfinite(group.value(run)) for run in runs):
         return None
-    sides = [[terms_of(group.metric, run) for run in contender.runs] for contender in (first, second)]
-    known = [[terms for terms in side if terms is not None] for side in sides]
-    is_whole = all(len(some) == len(side) for some, side in zip(known, sides, strict=True))
-    return paired_bootstrap(*known) if is_whole else None
+    known = [terms for run in runs if (terms := terms_of(group.metric, run)) is not None]
+    count = len(first.runs)
+    return paired_bootstrap(known[:count], known[count:]) if len(known) == len(runs) else None

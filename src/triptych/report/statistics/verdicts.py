@@ -70,9 +70,9 @@ class Group:
     @property
     def scored_differently(self) -> str:
         """Why values of the metric cannot be compared; otherwise empty."""
-        counts = self._counts - {None}
+        counts = sorted(count for count in self._counts if count is not None)
         if self.metric.counted and len(counts) > 1:
-            numbers = " and ".join(f"{count:,.0f}" for count in sorted(count for count in counts if count is not None))
+            numbers = " and ".join(f"{count:,.0f}" for count in counts)
             return f"the runs scored different numbers of {self.metric.counted} ({numbers})."
         recorded = [run.signatures or {} for run in self.runs]
         signatures = [{*signature.get(self.metric.name, "").split("|")} for signature in recorded]
@@ -189,18 +189,16 @@ def group_runs(
             f"{untested[0].directory}: trials of a search are not tested; test the best one with the command that the "
             "search printed (also in search.html)"
         )
-    groups = groupby(runs, key=lambda run: (run.task, run.data))
-    members = [(task, data, tuple(found)) for (task, data), found in groups]
+    members = [(key, tuple(found)) for key, found in groupby(runs, key=lambda run: (run.task, run.data))]
     return [
         Group(
-            task,
-            data,
+            *key,
             primary_metric(found),
             found,
-            tuple(run for run in untested if (run.task, run.data) == (task, data)),
-            tuple(run for run in pruned if (run.task, run.data) == (task, data)),
+            tuple(run for run in untested if (run.task, run.data) == key),
+            tuple(run for run in pruned if (run.task, run.data) == key),
         )
-        for task, data, found in members
+        for key, found in members
     ]
 
 
@@ -239,15 +237,13 @@ def _wanted_seeds(group: Group, chosen: Sequence[ComparedConfig]) -> int:
     values = [[group.value(run) for run in contender.runs] for contender in chosen]
     if not chosen or not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].variant:
         return 0
-    tried, seeds = min(map(len, values)), 3
-    if tried > 1:
-        first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
-        deviation = pool_deviations(first, second)
-        needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
-        if needed is None or deviation == 0:
-            return 0
-        seeds = max(needed, tried + 1)
-    return seeds
+    tried = min(map(len, values))
+    if tried == 1:
+        return 3
+    first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
+    deviation = pool_deviations(first, second)
+    needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
+    return 0 if needed is None or deviation == 0 else max(needed, tried + 1)
 
 
 def _price(chosen: Sequence[ComparedConfig], seeds: int) -> str:
@@ -290,15 +286,13 @@ def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]
             return None, f"No verdict: some of the {len(found)} {_name(found[0][0])} runs have the same seed."
     means = {name: fmean(found) for name, found in values.items()}
     ranking = sorted(means, key=lambda name: means[name], reverse=metric.higher_is_better)
-    if min(map(len, values.values())) == 1:
-        several = max(map(len, values.values())) > 1
-        shown = [
-            f"{ARCHITECTURES[name].word} {metric.show(means[name])}" + (f" ({_seeds(values[name])})" if several else "")
-            for name in ranking
-        ]
-        note = "" if several else ", one seed each"
-        return None, f"{' vs '.join(shown)}{note}: a verdict needs more seeds."
+    counts = {len(found) for found in values.values()}
+    if counts == {1}:
+        shown = [f"{ARCHITECTURES[name].word} {metric.show(means[name])}" for name in ranking]
+        return None, f"{' vs '.join(shown)}, one seed each: a verdict needs more seeds."
     shown = [f"{ARCHITECTURES[name].word} {metric.show(means[name])} ({_seeds(values[name])})" for name in ranking]
+    if 1 in counts:
+        return None, f"{' vs '.join(shown)}: a verdict needs more seeds."
     best, *others = ranking
     sign = 1 if metric.higher_is_better else -1
     lead = []
@@ -306,9 +300,8 @@ def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]
     for other in others:
         low, high = sorted(sign * end for end in Welch.of(values[best], values[other]).interval)
         wins = wins and low > 0
-        shown_interval = f"95 % interval {metric.show_difference(low, high)}"
         ahead = metric.show_difference(abs(means[best] - means[other]))
-        reason = shown_interval if math.isfinite(low) else "no spread over seeds"
+        reason = f"95 % interval {metric.show_difference(low, high)}" if math.isfinite(low) else "no spread over seeds"
         lead.append(f"{ahead} ahead of {ARCHITECTURES[other].word} ({reason})")
     said = f"{' vs '.join(shown)}; {ARCHITECTURES[best].word} is {', '.join(lead)}"
     if wins:
@@ -434,8 +427,7 @@ def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
 
 
 def _audit_choice(group: Group) -> list[Difference]:
-    tried = list(group.by_architecture().values())
-    first = [group.best(contenders).runs[0] for contenders in tried]
+    first = [group.best(contenders).runs[0] for contenders in group.by_architecture().values()]
     found = []
     known = [run for run in first if run.settings]
     keys = dict.fromkeys(
@@ -447,15 +439,11 @@ def _audit_choice(group: Group) -> list[Difference]:
             run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
         }
         found.append(Difference(group.task, "settings", values, f"The settings differ: {', '.join(differing)}."))
-    pools = {
-        run.directory: str(run.settings["model.head.pooling"]) for run in known if "model.head.pooling" in run.settings
-    }
+    pooled = [run for run in known if "model.head.pooling" in run.settings]
+    pools = {run.directory: str(run.settings["model.head.pooling"]) for run in pooled}
     if len(set(pools.values())) > 1:
-        said = ", ".join(
-            f"{_name(run)} uses {_POOLS.get(pools[run.directory], pools[run.directory])}"
-            for run in known
-            if run.directory in pools
-        )
+        used = [_POOLS.get(pool, pool) for pool in pools.values()]
+        said = ", ".join(f"{_name(run)} uses {states}" for run, states in zip(pooled, used, strict=True))
         found.append(Difference(group.task, "pooling", pools, f"The pooling differs: {said}."))
     trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
     if len(set(trials.values())) > 1:
