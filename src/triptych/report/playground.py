@@ -56,6 +56,9 @@ MOST_KEPT = 100
 MOST_SHOWN = 512
 """Largest side of an image on the page, in pixels; larger images are downscaled."""
 
+Say = Callable[[str], None]
+"""Is called with each new part of a reply."""
+
 PLOTLY = f"/plotly-{get_plotlyjs_version()}.js"
 """URL of plotly.js: browsers load its megabytes once, not with each answer."""
 
@@ -116,14 +119,9 @@ class Question:
         temperature = number("temperature", HOTTEST, f"a number from 0 to {HOTTEST}", whole=False)
         seed = int(number("seed", LAST_SEED, f"a whole number from 0 to {LAST_SEED}", whole=True))
         texts = [value.replace("\r\n", "\n") for name, value in pairs if name == "text"]  # as browsers submit line ends
-        question = cls(
-            group,
-            texts[-1] if texts else None,
-            given.get("text_pair", "").replace("\r\n", "\n"),
-            Sampling(temperature, seed=seed),
-            tuple(texts[:-1]),
-            given.get("file", ""),
-        )
+        text, text_pair = texts[-1] if texts else None, given.get("text_pair", "").replace("\r\n", "\n")
+        sampling = Sampling(temperature, seed=seed)
+        question = cls(group, text, text_pair, sampling, tuple(texts[:-1]), given.get("file", ""))
         return question, errors
 
 
@@ -224,7 +222,7 @@ class Playground:
         _keep(self.files, address, read)
         return address
 
-    def reply(self, talk: Talk, say: Callable[[str], None]) -> str:
+    def reply(self, talk: Talk, say: Say) -> str:
         """The next reply in a conversation, stored for the page that requests it again.
 
         Args:
@@ -243,17 +241,12 @@ class Playground:
             task = self.model(run.directory)
             if not isinstance(task, Chat):
                 raise ConfigError(f"{run.directory}: trained for task={task.name}; expected task=chat")
-            return self._reply(run, task, talk.messages, talk.sampling, say)
+            return self._reply(run.directory, task, talk.messages, talk.sampling, say)
 
     def _reply(
-        self,
-        run: RecordedRun,
-        task: Chat,
-        messages: tuple[Message, ...],
-        sampling: Sampling,
-        say: Callable[[str], None] = lambda part: None,
+        self, directory: str, task: Chat, messages: tuple[Message, ...], sampling: Sampling, say: Say = lambda _: None
     ) -> str:
-        key = (run.directory, messages, sampling)
+        key = (directory, messages, sampling)
         if key in self._replies:
             say(self._replies[key])
         else:
@@ -313,15 +306,13 @@ class Playground:
             file = self.files.get(question.file)
             if file is None or isinstance(file, Audio) != (task.audio is not None):
                 raise ConfigError("the file has expired; upload it again")
-            return (
-                _predict_audio(run, task, file)
-                if isinstance(file, Audio)
-                else _predict_image(run, task, file, question)
-            )
+            if isinstance(file, Audio):
+                return _predict_audio(run, task, file)
+            return _predict_image(run, task, file, question)
         if isinstance(task, Chat):
             for text in (*question.earlier, asked):
                 talk.append(Message("user", text))
-                talk.append(Message(ANSWERING, self._reply(run, task, tuple(talk), question.sampling)))
+                talk.append(Message(ANSWERING, self._reply(run.directory, task, tuple(talk), question.sampling)))
             asked = talk[:-1]
         else:
             asked = (asked, question.text_pair) if task.reads_pairs else asked
@@ -406,13 +397,12 @@ def _predict_audio(run: RecordedRun, task: Task, sound: Audio) -> Card:
         raise ConfigError(f"audio of {length} positions; the network supports at most {longest}")
     (maps,) = attention_maps(Predictor(task), [sound])
     name = ARCHITECTURES[run.architecture].word
-    read = frames[: longest * embedding.stride]
     return Card(
         run,
         answer=format_answer(maps.prediction),
         probabilities=_most_likely(maps.prediction),
         num_read=longest if length > longest else 0,
-        attention=draw_sound(read, embedding, maps, run.architecture, name),
+        attention=draw_sound(frames[: longest * embedding.stride], embedding, maps, run.architecture, name),
     )
 
 
@@ -435,13 +425,12 @@ def _predict_image(run: RecordedRun, task: Task, content: bytes, question: Quest
     else:
         (maps,) = attention_maps(Predictor(task), [image])
     (embedding,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
+    name = ARCHITECTURES[run.architecture].word
     return Card(
         run,
         answer=format_answer(maps.prediction),
         probabilities=_most_likely(maps.prediction),
-        attention=draw_image(
-            image, embedding, maps, task.network.heads[-1].pooling, ARCHITECTURES[run.architecture].word
-        ),
+        attention=draw_image(image, embedding, maps, task.network.heads[-1].pooling, name),
     )
 
 

@@ -6,8 +6,8 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -97,12 +97,12 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
     server: PlaygroundServer
     timeout = READ_SECONDS
 
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Closes the connection of a client that is too slow or gone. A bug is reported to the client; its traceback is
-        printed."""
+    def _answer(self, handle: Callable[[], None]) -> None:
+        """Handles a request that may be answered. Closes the connection of a client that is too slow or gone. A bug is
+        reported to the client; its traceback is printed."""
         try:
-            yield
+            if self._is_asked_here():
+                handle()
         except (TimeoutError, ConnectionError):
             self.close_connection = True
         except Exception as error:
@@ -111,17 +111,13 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
                 self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}: {error}")
 
     def do_GET(self) -> None:
-        with self._answering():
-            self._get()
+        self._answer(self._get)
 
     def do_POST(self) -> None:
-        with self._answering():
-            self._post()
+        self._answer(self._post)
 
     def _get(self) -> None:
         path, playground = urlsplit(self.path).path, self.server.playground
-        if not self._is_asked_here():
-            return
         if self.path == PLOTLY:
             self._send(HTTPStatus.OK, "text/javascript", _packed_plotly(), is_kept=True)
         elif path == "/":
@@ -137,8 +133,6 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
 
     def _post(self) -> None:
         """Handles an upload, whose URL is the response, or a conversation, whose response is the next message."""
-        if not self._is_asked_here():
-            return
         size = self.headers.get("Content-Length", "")
         keep = {"/audio": self.server.playground.keep_audio, "/image": self.server.playground.keep_image}
         if self.path not in (*keep, "/reply"):
