@@ -95,12 +95,10 @@ def _maps_of(predictor: Predictor, given: Any) -> AttentionMaps:
             reads = embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0])))
             hooks.enter_context(reads)
         (prediction,) = predictor.predict([given])
-    if isinstance(
-        network, DualEncoderBase
-    ):  # the tower that reads the image; then the other reads the texts to choose from
+    tower = ""
+    if isinstance(network, DualEncoderBase):
+        # the tower that reads the image; then the other reads the texts to choose from
         read, tower = read[:1], "source_"
-    else:
-        tower = ""
     # The encoder of the full model runs first. The decoder then reads the prompt and each generated token.
     source = read.pop(0) if task.architecture == "full" else ()
     tokens = tuple(name for names in read for name in names)
@@ -237,16 +235,13 @@ def weights_of(
     width = v.shape[3]
     columns = torch.split(F.pad(identity, (0, -k.shape[2] % width)), width, dim=3)
     weights = torch.cat([function(q, k, values, *others, **options) for values in columns], dim=3).detach()
-    weights = weights[..., : k.shape[2]]
-    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    weights = weights[..., : k.shape[2]].to(torch.promote_types(weights.dtype, torch.float32))
     tolerance = 100 * torch.finfo(result.dtype).eps * float(v.detach().abs().amax())
     is_linear = torch.allclose(weights @ v.to(weights.dtype), result.to(weights.dtype), atol=tolerance, rtol=1e-2)
     return weights if is_linear else None
 
 
-def rollout(
-    weights: Float[Tensor, "layers heads length length"],
-) -> Float[Tensor, "layers length length"]:
+def rollout(weights: Float[Tensor, "layers heads length length"]) -> Float[Tensor, "layers length length"]:
     """The share of each input in each position after each layer, if residuals carry half and attention the other half.
 
     R_l = A_l R_(l-1), R_0 = I, A_l = (I + mean over the heads of W_l) / 2. Abnar and Zuidema 2020, section 3.

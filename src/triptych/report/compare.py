@@ -17,7 +17,7 @@ from triptych.report.page.charts import Plot
 from triptych.report.page.render import Panel, render_page
 from triptych.report.read_records import RunSet, find_runs
 from triptych.report.statistics.standings import compare_pairs, summarize_configurations
-from triptych.report.statistics.verdicts import audit, group_runs, judge
+from triptych.report.statistics.verdicts import Group, audit, group_runs, judge
 
 __all__ = ["compare", "compare_runs"]
 
@@ -49,28 +49,18 @@ def compare_runs(
     groups = group_runs(found.runs, found.untested, found.pruned)
     verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
-    standing, dueling = (
-        [summarize_configurations(group) for group in groups],
-        [compare_pairs(group) for group in groups],
-    )
+    standings = [summarize_configurations(group) for group in groups]
+    duels = [compare_pairs(group) for group in groups]
     record = {
         "runs": [{**run.summary, "directory": run.directory} for run in found.runs],
         "verdicts": [asdict(verdict) for verdict in verdicts],
-        "configurations": [
-            {"task": group.task, "data": group.data, "metric": group.metric.key, **finite(asdict(found))}
-            for group, of_one in zip(groups, standing, strict=True)
-            for found in of_one
-        ],
-        "pairwise": [
-            {"task": group.task, "data": group.data, "metric": group.metric.key, **finite(asdict(found))}
-            for group, of_one in zip(groups, dueling, strict=True)
-            for found in of_one
-        ],
+        "configurations": _list_rows(groups, standings),
+        "pairwise": _list_rows(groups, duels),
         "audit": [asdict(difference) for differences in audits for difference in differences],
         "unfinished": found.unfinished,
         "damaged": found.damaged,
     }
-    page = render_page(groups, verdicts, audits, standing, dueling, found, plots, question, findings)
+    page = render_page(groups, verdicts, audits, standings, duels, found, plots, question, findings)
     output.parent.mkdir(parents=True, exist_ok=True)
     content = output.with_suffix(".comparison.json")  # no file of a run has this name
     content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -79,8 +69,15 @@ def compare_runs(
     print(f"{output}\n{content}")
 
 
+def _list_rows(groups: Sequence[Group], found: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """The dataclasses that were found in each group, as plain data."""
+    return [
+        {"task": group.task, "data": group.data, "metric": group.metric.key, **finite(asdict(row))}
+        for group, rows in zip(groups, found, strict=True)
+        for row in rows
+    ]
+
+
 def finite(record: dict[str, Any]) -> dict[str, Any]:
     """A flat record with null for non-finite numbers, which JSON does not have."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
-    }
+    return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in record.items()}

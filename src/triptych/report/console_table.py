@@ -42,10 +42,8 @@ def print_tables(
         console.print(_table(group, columns, console))
         console.print(Text(verdict.text, style="bold"))
         if verdict.commands:
-            console.print(
-                Text("\n  ".join([f"More seeds would probably decide it ({verdict.price}):", *verdict.commands])),
-                soft_wrap=True,
-            )
+            lines = [f"More seeds would probably decide it ({verdict.price}):", *verdict.commands]
+            console.print(Text("\n  ".join(lines)), soft_wrap=True)
         for caveat in find_caveats(group):
             console.print(Text(caveat, style="yellow"))
         for difference in audit:
@@ -55,12 +53,7 @@ def print_tables(
         names = ", ".join(found.unfinished)
         console.print(Text(f"Left out because they are not finished (no summary.json): {names}", style="yellow"))
     if found.num_untested:
-        console.print(
-            Text(
-                f"Left out because trials of a search are not tested: {found.num_untested}",
-                style="yellow",
-            )
-        )
+        console.print(Text(f"Left out because trials of a search are not tested: {found.num_untested}", style="yellow"))
     for damage in found.damaged:
         console.print(Text(f"Left out because it is damaged: {damage}", style="yellow"))
 

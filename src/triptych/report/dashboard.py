@@ -18,7 +18,6 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from triptych.config import ConfigError, amount, duration
-from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
@@ -104,8 +103,7 @@ def table(group: Group) -> str:
         costs = [(run.params, run.train_tokens, run.train_flops, run.wall_time_s) for run in contender.runs]
         params, tokens, flops, seconds = map(fmean, zip(*costs, strict=True))
         shown = group.metric.show(fmean(values)) if values else "not finite"
-        name = ARCHITECTURES[contender.architecture].word + (f" ({contender.label})" if contender.label else "")
-        cells = [name, str(len(contender.runs)), shown, amount(params), amount(tokens), amount(flops, "FLOP")]
+        cells = [contender.name, str(len(contender.runs)), shown, amount(params), amount(tokens), amount(flops, "FLOP")]
         rows.append([*(cell.replace("|", "\\|") for cell in cells), duration(seconds)])
     rows.insert(1, ["---"] * len(rows[0]))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

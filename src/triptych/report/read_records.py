@@ -131,11 +131,7 @@ def read_settings(path: Path) -> dict[str, object]:
         raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
     leaves = chosen(config) if isinstance(config, dict) else {}
-    return {
-        key: str(value) if isinstance(value, list) else value
-        for key, value in leaves.items()
-        if not f"{key}.".startswith(free)
-    }
+    return {key: str(x) if isinstance(x, list) else x for key, x in leaves.items() if not f"{key}.".startswith(free)}
 
 
 def read_predictions(path: Path) -> list[dict[str, Any]]:
@@ -220,9 +216,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     Raises:
         ValueError: no run at or below one of the directories, or no finished run that can be read.
     """
-    finished: set[Path] = set()
-    started: set[Path] = set()
-    pruned: set[Path] = set()
+    finished, started, pruned = set[Path](), set[Path](), set[Path]()
     for directory in directories:
         if not directory.is_dir():
             like = nearest(directory.name, [path.name for path in directory.parent.glob("*/")])
@@ -247,13 +241,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
             damaged.append(str(error).replace(str(path), _relative(path, relative_to)))
     if not readable:
         raise ValueError(damaged[0])
-    order = ARCHITECTURES.index
-    runs = sorted(
-        readable,
-        key=lambda run: (
-            run.task_info.title, run.data, order(run.architecture), run.experiment, run.seed, run.directory,
-        ),
-    )  # fmt: skip
+    runs = sorted(readable, key=_rank)
     return RunSet(
         tuple(run for run in runs if is_tested(run.metrics)),
         tuple(sorted(_unfinished(path, relative_to) for path in unfinished)),
@@ -261,6 +249,12 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         tuple(run for run in runs if not is_tested(run.metrics)),
         tuple(read_pruned(path) for path in sorted(pruned)),
     )
+
+
+def _rank(run: RecordedRun) -> tuple[str, str, int, str, int, str]:
+    """The order of runs in all tables and charts."""
+    architecture = ARCHITECTURES.index(run.architecture)
+    return run.task_info.title, run.data, architecture, run.experiment, run.seed, run.directory
 
 
 def _unfinished(path: Path, relative_to: Path) -> str:

@@ -115,11 +115,7 @@ def attention_record(task: Task, splits: Splits, count: int = 2) -> dict[str, An
     found = attention_maps(Predictor(task), [task.model_input(example) for example in examples])
     return {
         "samples": [
-            {
-                "input": sample_name(task, example),
-                "output": format_answer(maps.prediction),
-                **list_maps(maps, longest),
-            }
+            {"input": sample_name(task, example), "output": format_answer(maps.prediction), **list_maps(maps, longest)}
             for example, maps in zip(examples, found, strict=True)
             if is_recordable(maps, longest)
         ]

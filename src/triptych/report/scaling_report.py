@@ -133,10 +133,8 @@ def read_ladder(found: RunSet) -> ScalingInput:
                 raise ValueError(f"{run.directory}/{RECORD}: key metrics has no {LOSS.key}, expected in each run")
     left_out = [f"{name}: not finished (no {RECORD})" for name in found.unfinished]
     left_out += [f"{name}: damaged" for name in found.damaged]
-    left_out += [
-        f"{run.directory}: its loss is not finite" for run in group.runs if not math.isfinite(group.value(run))
-    ]
     runs = [run for run in group.runs if math.isfinite(group.value(run))]
+    left_out += [f"{run.directory}: its loss is not finite" for run in group.runs if run not in runs]
     known = {ARCHITECTURES[run.architecture].word: group.optimum(run) for run in runs}
     for run in runs:  # a corpus's entropy may exclude what large models learn (dates: the calendar)
         name = ARCHITECTURES[run.architecture].word
@@ -209,14 +207,9 @@ def read_table(path: Path, columns: Mapping[str, str]) -> ScalingInput:
 def without_highest(study: ScalingInput, count: int) -> ScalingInput:
     """The study without the ``count`` models of the highest losses, which are listed as left out."""
     highest = sorted(study.points, key=lambda point: -point.loss)[:count]
-    return replace(
-        study,
-        points=tuple(point for point in study.points if point not in highest),
-        left_out=(
-            *study.left_out,
-            *(f"{point.name}: one of the highest losses, {point.loss:.4g}" for point in highest),
-        ),
-    )
+    kept = tuple(point for point in study.points if point not in highest)
+    named = tuple(f"{point.name}: one of the highest losses, {point.loss:.4g}" for point in highest)
+    return replace(study, points=kept, left_out=study.left_out + named)
 
 
 def check_losses(study: ScalingInput) -> None:

@@ -13,13 +13,7 @@ from typing import Any
 from triptych.data import CorpusInfo, DataModule, Example, LongText, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
-from triptych.models.flops import (
-    COUNTED,
-    active_parameters,
-    count_parameters,
-    decoding_flops,
-    parameters_by_part,
-)
+from triptych.models.flops import COUNTED, active_parameters, count_parameters, decoding_flops, parameters_by_part
 from triptych.nn import Network
 from triptych.nn.network import weights_sha256
 from triptych.planning.build_run import TrainingRun
@@ -39,7 +33,6 @@ def make_summary(run: TrainingRun, cost_log: CostTracker, metrics: dict[str, flo
     parameters, non_embedding = count_parameters(task.network)
     flops = cost_log.flops_by_part(trainer.global_step)
     named = zip(task.network.stack_names, task.network.stacks, strict=True)
-    stacks = {name: len(stack.layers) for name, stack in named}
     return RunRecord(
         experiment=command.experiment,
         architecture=task.architecture,
@@ -50,7 +43,7 @@ def make_summary(run: TrainingRun, cost_log: CostTracker, metrics: dict[str, flo
         non_embedding_params=non_embedding,
         active_params=active_parameters(task.network),
         params_by_part=parameters_by_part(task.network),
-        num_layers=stacks,
+        num_layers={name: len(stack.layers) for name, stack in named},
         init_from=settings.init_from,
         train_flops=sum(flops.values()),
         train_flops_by_part=flops,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.report.attention_maps import rollout
+from triptych.report.attention_maps import AttentionMap, AttentionMaps, rollout
 from triptych.report.page.charts import make_independent
 from triptych.report.page.style import ARCHITECTURES, Figure, Switch, colour_of, heatmap, make_layout
 from triptych.report.read_records import RecordedRun
@@ -76,7 +76,7 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
         weights = torch.tensor(found["weights_x1000"]).double() / 1000
         num_layers, num_heads = weights.shape[:2]
         written = found["written"]
-        first = len(found["queries"]) - len(written) if written else 0
+        first = len(found["queries"]) - len(written or found["queries"])
         heads = weights[:, :, first:]
         layers = {f"layer {i + 1}": w.mean(0) for i, w in enumerate(heads)}
         draw = partial(_draw, found=found, first=first, architecture=architecture)
@@ -100,6 +100,13 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
         else:
             figures[f"{kind} heads"] = draw(f"{name}: {words}, mean of the heads", layers, columns=min(num_layers, 6))
     return figures
+
+
+def choose_maps(maps: AttentionMaps) -> dict[str, AttentionMap]:
+    """The kinds of attention to an image or a sound, the most informative first: self-attention of the decoder only
+    without cross-attention."""
+    found = {"cross": maps.cross, "decoder": None if maps.cross else maps.decoder, "encoder": maps.encoder}
+    return {kind: of_kind for kind, of_kind in found.items() if of_kind is not None}
 
 
 def draw_unmapped(title: str) -> Figure:
@@ -135,9 +142,8 @@ def _draw(
     if columns == 2 and longest > ROOM:
         columns = 1
     part = "" if len(rows) == num_all else f" (the first {len(rows)} of {num_all})"
-    subtitle = (
-        f"rows: {'generated' if found['written'] else 'input'} tokens{part}; columns: the tokens that they attend to"
-    )
+    kind = "generated" if found["written"] else "input"
+    subtitle = f"rows: {kind} tokens{part}; columns: the tokens that they attend to"
     num_rows = math.ceil(len(maps) / columns)
     is_labelled = columns <= 2
     gap_x, gap_y = (0.2 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
@@ -169,17 +175,9 @@ def _draw(
 
 def _make_axis(names: Sequence[str], ticks: Sequence[str], *, is_labelled: bool) -> Figure:
     """The axis of a matrix, with one row or column per token, and a frame."""
-    return {
-        "type": "category",
-        "tickvals": number_tokens(names),
-        "ticktext": [escape(text) for text in ticks],
-        "tickfont": {"size": 11},
-        "showticklabels": is_labelled,
-        "ticks": "",
-        "showgrid": False,
-        "mirror": True,
-        "fixedrange": True,
-    }
+    labels = {"type": "category", "tickvals": number_tokens(names), "ticktext": [escape(text) for text in ticks]}
+    look = {"tickfont": {"size": 11}, "showticklabels": is_labelled, "ticks": "", "showgrid": False}
+    return labels | look | {"mirror": True, "fixedrange": True}
 
 
 def shorten(token: str) -> str:

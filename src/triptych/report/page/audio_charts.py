@@ -10,7 +10,7 @@ from torch import Tensor
 
 from triptych.nn import FrameEmbedding
 from triptych.report.attention_maps import AttentionMap, AttentionMaps
-from triptych.report.page.attention_charts import KINDS, draw_unmapped, number_tokens
+from triptych.report.page.attention_charts import KINDS, choose_maps, draw_unmapped, number_tokens
 from triptych.report.page.style import Figure, Switch, colour_of, heatmap, make_layout
 
 MOST_CELLS = 60_000
@@ -35,23 +35,18 @@ def draw_sound(
         figures by name; the last layer of the most informative attention is first.
     """
     figures: Switch = {}
-    found = {"cross": maps.cross, "decoder": None if maps.cross else maps.decoder, "encoder": maps.encoder}
     positions = embedding.count(len(frames))
-    for kind, of_kind in found.items():
-        if of_kind is None or len(_rows(of_kind)) * positions > MOST_CELLS:
+    for kind, of_kind in choose_maps(maps).items():
+        num_rows = len(of_kind.written or of_kind.queries)
+        if num_rows * positions > MOST_CELLS:
             continue
-        first = len(of_kind.queries) - len(of_kind.written)
-        means = of_kind.weights.mean(1)[:, first if of_kind.written else 0 :, :positions]
+        means = of_kind.weights.mean(1)[:, len(of_kind.queries) - num_rows :, :positions]
         for layer in reversed(range(len(means))):
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
             drawn = _draw_rows(means[layer], of_kind, embedding, architecture)
             figures[f"{kind} {layer + 1}"] = _stack(title, frames, embedding, drawn)
     figures = figures or {"audio": _stack(f"{name}: audio input", frames, embedding, None)}
     return figures | {kind: draw_unmapped(f"{name}: {KINDS[kind]}") for kind in maps.unmapped}
-
-
-def _rows(found: AttentionMap) -> tuple[str, ...]:
-    return found.written or found.queries
 
 
 def _draw_rows(

@@ -162,12 +162,8 @@ def draw_validation(group: Group) -> Switch:
     percent = group.metric.unit == "%"
     found = []
     for run in group.runs:
-        keys = [_validation(metric_key(group.metric, run)), _validation(group.metric.key)]
-        keys += [
-            _validation(score.key)
-            for score in run.task_info.comparison_metrics
-            if score.unit == group.metric.unit != ""
-        ]
+        others = [s.key for s in run.task_info.comparison_metrics if s.unit == group.metric.unit != ""]
+        keys = [_validation(key) for key in (metric_key(group.metric, run), group.metric.key, *others)]
         found += [(run, key) for key in keys if key in run.curves][:1]
     if found:
         logged = [100 * value for run, key in found for value in run.curves[key].values if math.isfinite(value)]
@@ -199,15 +195,12 @@ def draw_costs(group: Group) -> Switch:
     figures: Switch = {}
     if len(group.contenders) < 2:
         return figures
+    values = [fmean(group.value(run) for run in contender.runs) for contender in group.contenders]
     for name, (cost_of, title) in _COSTS.items():
-        if name == "FLOPs" and not group.counts_alike:
-            continue
-        costs = [[cost_of(run) for run in contender.runs] for contender in group.contenders]
-        values = [[group.value(run) for run in contender.runs] for contender in group.contenders]
-        pairs = [pair for of_one in zip(costs, values, strict=True) for pair in zip(*of_one, strict=True)]
-        if all(cost and math.isfinite(value) for cost, value in pairs):
-            points = [(fmean(cost or 0 for cost in x), fmean(y)) for x, y in zip(costs, values, strict=True)]
-            figures[name] = _draw_cost(group, points, title)
+        is_known = all(cost_of(run) and math.isfinite(group.value(run)) for run in group.runs)
+        if is_known and (name != "FLOPs" or group.counts_alike):
+            costs = [fmean(cost_of(run) or 0 for run in contender.runs) for contender in group.contenders]
+            figures[name] = _draw_cost(group, [*zip(costs, values, strict=True)], title)
     return figures
 
 
@@ -300,18 +293,12 @@ def draw_confusions(group: Group) -> Switch:
         labels, counts = [escape(label) for label in matrix["labels"]], matrix["counts"]
         ticks = [escape(label if len(label) <= 15 else label[:14] + "…") for label in matrix["labels"]]
         shares = [[round_digits(100 * n / max(sum(row), 1)) for n in row] for row in counts]
-        trace = heatmap(shares, colour_of(run.architecture), 5) | {
-            "x": labels,
-            "y": labels,
-            "customdata": counts,
-            "zmin": 0,
-            "zmax": 100,
-            "showscale": True,
-            "colorbar": {"ticksuffix": " %", "thickness": 12, "outlinewidth": 0},
-            "xgap": 1,
-            "ygap": 1,
-            "hovertemplate": "%{y} predicted as %{x}: %{customdata} (%{z:.3g} %)<extra></extra>",
-        }
+        trace = (
+            heatmap(shares, colour_of(run.architecture), 5)
+            | {"x": labels, "y": labels, "customdata": counts, "zmin": 0, "zmax": 100, "showscale": True}
+            | {"colorbar": {"ticksuffix": " %", "thickness": 12, "outlinewidth": 0}, "xgap": 1, "ygap": 1}
+            | {"hovertemplate": "%{y} predicted as %{x}: %{customdata} (%{z:.3g} %)<extra></extra>"}
+        )
         if len(labels) <= 12:
             trace |= {"text": counts, "texttemplate": "%{text}"}
         title = f"{ARCHITECTURES[run.architecture].word}, seed {run.seed}: a row for each true class"

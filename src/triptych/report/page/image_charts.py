@@ -15,7 +15,7 @@ from triptych.data.images import as_address
 from triptych.nn import PatchEmbedding
 from triptych.nn.head import Pooling
 from triptych.report.attention_maps import AttentionMap, AttentionMaps
-from triptych.report.page.attention_charts import KINDS, draw_unmapped
+from triptych.report.page.attention_charts import KINDS, choose_maps, draw_unmapped
 from triptych.report.page.style import Figure, Switch, heatmap, make_layout
 
 MOST_PANELS = 12
@@ -26,13 +26,7 @@ DARK, LIGHT = "rgba(0,0,0,0.82)", "rgba(0,0,0,0)"
 """Overlay colours for the least and the most attention."""
 
 
-def draw_image(
-    image: Image,
-    embedding: PatchEmbedding,
-    maps: AttentionMaps,
-    pool: Pooling,
-    name: str,
-) -> Switch:
+def draw_image(image: Image, embedding: PatchEmbedding, maps: AttentionMaps, pool: Pooling, name: str) -> Switch:
     """The image, then one panel per generated token, bright where the network attended. If nothing is generated: the
     attention of the pooled state, or the mean over all states. Heads of a layer are averaged.
 
@@ -47,10 +41,7 @@ def draw_image(
         figures by name; the last layer of the most informative attention is first.
     """
     figures: Switch = {}
-    found = {"cross": maps.cross, "decoder": None if maps.cross else maps.decoder, "encoder": maps.encoder}
-    for kind, of_kind in found.items():
-        if of_kind is None:
-            continue
+    for kind, of_kind in choose_maps(maps).items():
         rows, names = _choose_rows(of_kind, pool)
         patches = of_kind.weights.mean(1)[:, rows, 1 : embedding.length]
         if pool == "mean":

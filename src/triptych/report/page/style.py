@@ -109,18 +109,10 @@ def line(x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", w
 
 def band(x: Sequence[Any], low: Sequence[float], high: Sequence[float], colour: str, legend_group: str) -> Figure:
     """The area around a line, in its colour."""
-    return {
-        "type": "scatter",
-        "mode": "none",
-        "x": round_all([*x, *reversed(x)]),
-        "y": round_all([*low, *reversed(high)]),
-        "fill": "toself",
-        "fillcolor": colour,
-        "opacity": 0.18,
-        "legendgroup": legend_group,
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
+    around_x, around_y = round_all([*x, *reversed(x)]), round_all([*low, *reversed(high)])
+    look = {"fill": "toself", "fillcolor": colour, "opacity": 0.18}
+    hidden = {"legendgroup": legend_group, "showlegend": False, "hoverinfo": "skip"}
+    return {"type": "scatter", "mode": "none", "x": around_x, "y": around_y} | look | hidden
 
 
 def heatmap(rows: Iterable[Iterable[Any]], colour: str, digits: int = 3) -> Figure:
