@@ -50,11 +50,7 @@ class DecoderOnly(GenerativeNetwork):
                 "model.decoder.cross_attention=true: a decoder-only model has no encoder output; use EncoderDecoder"
             )
         super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_word_embeddings=tie_word_embeddings)
-        if source_embedding is not None and source_embedding.d_model != embedding.d_model:
-            raise ValueError(
-                f"model.source_embedding.d_model={source_embedding.d_model} and d_model={embedding.d_model}: both "
-                "must be equal"
-            )
+        self.check_source_width(source_embedding)
         if decoder.causal != self.is_causal:
             reason = "a decoder must be causal" if self.is_causal else "attention within the prefix is bidirectional"
             other = "PrefixLM has a bidirectional prefix" if self.is_causal else "DecoderOnly is causal"
@@ -66,10 +62,6 @@ class DecoderOnly(GenerativeNetwork):
                 "be bidirectional; use model=decoder_only or full, or block/attention=multi_head"
             )
         self.decoder, self.decode_steps, self.source_embedding = decoder, DecodeStepPool(), source_embedding
-
-    @property
-    def embeddings(self) -> tuple[Inputs, ...]:
-        return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     def forward(
         self,

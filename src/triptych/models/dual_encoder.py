@@ -41,7 +41,6 @@ class DualEncoderBase(Network):
 
     def __init__(
         self,
-        *,
         embedding: Embedding,
         stack: Stack,
         head: Head,
@@ -190,15 +189,7 @@ class DualEncoder(DualEncoderBase):
         source_head: Head,
         initial_scale: float = 1 / 0.07,
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            stack=encoder,
-            head=head,
-            source_embedding=source_embedding,
-            source_stack=source_encoder,
-            source_head=source_head,
-            initial_scale=initial_scale,
-        )
+        super().__init__(embedding, encoder, head, source_embedding, source_encoder, source_head, initial_scale)
         for name, stack in (("encoder", encoder), ("source_encoder", source_encoder)):
             if stack.causal:
                 raise ValueError(f"model.{name}.causal=true: an encoder is bidirectional; DualDecoder is causal")
@@ -237,15 +228,7 @@ class DualDecoder(DualEncoderBase):
         source_head: Head,
         initial_scale: float = 1 / 0.07,
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            stack=decoder,
-            head=head,
-            source_embedding=source_embedding,
-            source_stack=source_decoder,
-            source_head=source_head,
-            initial_scale=initial_scale,
-        )
+        super().__init__(embedding, decoder, head, source_embedding, source_decoder, source_head, initial_scale)
         if not decoder.causal:
             raise ValueError("model.decoder.causal=false: a decoder must be causal; DualEncoder is bidirectional")
         self.decoder, self.source_decoder = decoder, source_decoder

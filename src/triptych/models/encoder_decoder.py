@@ -47,11 +47,7 @@ class EncoderDecoder(GenerativeNetwork):
         super().__init__(
             embedding=embedding, stacks=(encoder, decoder), head=head, tie_word_embeddings=tie_word_embeddings
         )
-        if source_embedding is not None and source_embedding.d_model != embedding.d_model:
-            raise ValueError(
-                f"model.source_embedding.d_model={source_embedding.d_model} and d_model={embedding.d_model}: both "
-                "must be equal"
-            )
+        self.check_source_width(source_embedding)
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder is bidirectional")
         if encoder.has_cross_attention:
@@ -64,10 +60,6 @@ class EncoderDecoder(GenerativeNetwork):
             source_embedding.check_max_positions(encoder.max_positions, "encoder")
         self.encoder, self.decoder, self.decode_steps = encoder, decoder, DecodeStepPool()
         self.source_embedding = source_embedding
-
-    @property
-    def embeddings(self) -> tuple[Inputs, ...]:
-        return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     @property
     def max_positions(self) -> int | None:

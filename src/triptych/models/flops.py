@@ -42,15 +42,11 @@ def active_parameters(network: Network) -> int:
     tied output matrix), the matrix of image patches, and the stem of audio frames. Tables of tokens, token types and
     positions are excluded, since a token reads only a row of each. (In the full model a token uses either the encoder
     or the decoder; both count.)"""
-    tables = position_tables(network)
     parts: list[nn.Module] = [*network.stacks, *network.heads]
-    for embedding in network.embeddings:
-        if isinstance(embedding, PatchEmbedding):
-            parts.append(embedding.patches)
-        elif isinstance(embedding, FrameEmbedding):
-            parts.append(embedding)
+    parts += [part.patches for part in network.embeddings if isinstance(part, PatchEmbedding)]
+    parts += [part for part in network.embeddings if isinstance(part, FrameEmbedding)]
     met = {p for part in parts for p in part.parameters() if p.requires_grad}
-    return sum(p.numel() for p in met - tables)
+    return sum(p.numel() for p in met - position_tables(network))
 
 
 def parameters_by_part(network: Network) -> dict[str, int]:
@@ -170,10 +166,8 @@ class TrainingCost:
         window = stack.windows[layer]
         if (part, window, length) not in self._of_layers:
             x = torch.zeros(1, length, stack.d_model, device="meta")
-            attention_mask, bias = (
-                stack.attention_mask(length, x.device, window=window),
-                stack.position.bias(length, length),
-            )
+            attention_mask = stack.attention_mask(length, x.device, window=window)
+            bias = stack.position.bias(length, length)
             attention = stack.layers[layer].get_submodule("self_attention")
             with torch.no_grad(), FlopCounterMode(display=False) as counter:
                 attention(x, attention_mask=attention_mask, bias=bias)

@@ -12,6 +12,7 @@ from triptych.models.generation.decode_step import DecodeStep, DecodeStepPool, D
 from triptych.nn import KeyValueCache, Network, Stack
 from triptych.nn.device_copy import copy_to_device
 from triptych.nn.kv_cache import fit_places
+from triptych.nn.network import Inputs
 
 log = logging.getLogger("triptych")
 
@@ -28,10 +29,24 @@ class GenerativeNetwork(Network):
     Attributes:
         decoder: the stack that generates.
         decode_steps: its captured steps on a CUDA GPU.
+        source_embedding: embeds an input other than the text of the decoder; None: ``embedding``, or no such input.
     """
 
     decoder: Stack
     decode_steps: DecodeStepPool
+    source_embedding: Inputs | None
+
+    @property
+    def embeddings(self) -> tuple[Inputs, ...]:
+        return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
+
+    def check_source_width(self, source_embedding: Inputs | None) -> None:
+        """Raises a ValueError if the vectors of the source are not as wide as those of the text."""
+        width = self.embedding.d_model
+        if source_embedding is not None and source_embedding.d_model != width:
+            raise ValueError(
+                f"model.source_embedding.d_model={source_embedding.d_model} and d_model={width}: both must be equal"
+            )
 
     def train(self: W, mode: bool = True) -> W:
         """See ``nn.Module.train``; training frees the memory of the steps."""
@@ -76,7 +91,7 @@ class IncrementalDecoder:
         # positions after the prompts are not padding
         self._mask = None if mask is None else F.pad(mask, (0, max(0, capacity - mask.shape[1])), value=True)
         # the memory row of each sequence, on the CPU
-        self._memory_of = None if memory is None else torch.arange(len(memory))
+        self._memory_of = torch.arange(0 if memory is None else len(memory))
         self._has_steps = network.decode_steps.serve(network)
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
@@ -149,8 +164,6 @@ class IncrementalDecoder:
             real = [one._real_memory() for one in both]
             memory_mask = torch.cat([fit_places(part, 1, sources, sources, skipped=False) for part in real])
             self._memory_mask = None if memory_mask.all() else memory_mask
-            assert self._memory_of is not None
-            assert other._memory_of is not None
             self._memory_of = torch.cat((self._memory_of, other._memory_of + len(self._memory)))
             states = (self._memory, other._memory)
             self._memory = torch.cat([fit_places(part, 1, sources, sources, skipped=False) for part in states])
@@ -227,7 +240,7 @@ class IncrementalDecoder:
     def _select_memories(self, rows: Int[Tensor, " rows"]) -> Int[Tensor, " memories"] | None:
         """The memories that the rows need, on the CPU: one per group of neighbours that share it. None: the current
         ones."""
-        if self._memory is None or self._memory_of is None:
+        if self._memory is None:
             return None
         memory_of = self._memory_of[rows]
         memories: Tensor

@@ -95,9 +95,8 @@ class LogitsProcessors:
         for *before, last in self.bad_words_ids:
             if (before or last not in ends) and len(before) <= tokens.shape[1]:
                 suffix = tokens[:, tokens.shape[1] - len(before) :]
-                banned[:, last] |= (
-                    suffix == copy_to_device(torch.tensor(before, dtype=torch.long), tokens.device)
-                ).all(-1)
+                given = copy_to_device(torch.tensor(before, dtype=torch.long), tokens.device)
+                banned[:, last] |= (suffix == given).all(-1)
         if num_new < self.min_new_tokens:
             for end in ends:  # one by one: a list of them would have to be copied to the device
                 banned[:, end] = True

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -20,7 +20,6 @@ class NextToken(Protocol):
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
         """Returns the logits after the last of ``tokens``, which follow the tokens of earlier calls."""
-        ...
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keeps the given rows of the batch, in the given order.
@@ -28,11 +27,9 @@ class NextToken(Protocol):
         Args:
             rows: row indices, on the CPU whatever the model's device.
         """
-        ...
 
     def join(self, other: Any) -> None:
         """Appends the rows of another instance."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,14 @@ class Sampling:
         top_k: keep the k most probable tokens (and ties with the last of them); 0: all (Fan et al. 2018).
         top_p: keep the smallest set of most probable tokens whose probabilities reach p; 1: all (Holtzman et al. 2020).
         seed: seed of the random draws.
+        on_tokens: called with the tokens of all rows at each step; None: nothing is called.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    on_tokens: Callable[[list[int]], None] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
@@ -67,8 +66,10 @@ class Sampling:
 
     @property
     def may_run_ahead(self) -> bool:
-        """Whether a finished row may get one more token, which is dropped; true if no random numbers are drawn."""
-        return self.temperature == 0
+        """Whether a finished row may get one more token, which is dropped.
+
+        True if no random numbers are drawn and no tokens are reported, which could not be dropped."""
+        return self.temperature == 0 and self.on_tokens is None
 
     def distribution(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
         """Returns the probabilities to sample from; the temperature must be above 0."""
@@ -86,36 +87,19 @@ class Sampling:
         return logits.softmax(-1)
 
     def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        """Selects one token for each row."""
+        """Selects one token for each row, and reports the tokens to ``on_tokens``."""
         if self.temperature == 0:
-            return logits.argmax(-1)
-        return torch.multinomial(self.distribution(logits.float()), 1, generator=generator)[:, 0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedSampling(Sampling):
-    """A ``Sampling`` that reports the tokens it selects.
-
-    Attributes:
-        on_tokens: called with the tokens of all rows at each step.
-    """
-
-    on_tokens: Callable[[list[int]], None]
-
-    @property
-    def may_run_ahead(self) -> bool:
-        """False, since tokens cannot be dropped once they are reported."""
-        return False
-
-    def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        tokens = Sampling.choose(self, logits, generator)
-        self.on_tokens(tokens.tolist())
+            tokens = logits.argmax(-1)
+        else:
+            tokens = torch.multinomial(self.distribution(logits.float()), 1, generator=generator)[:, 0]
+        if self.on_tokens is not None:
+            self.on_tokens(tokens.tolist())
         return tokens
 
 
-def with_streamer(sampling: Sampling, follow: Callable[[list[int]], None]) -> StreamedSampling:
+def with_streamer(sampling: Sampling, follow: Callable[[list[int]], None]) -> Sampling:
     """Returns the same sampling, which reports the tokens it selects."""
-    return StreamedSampling(**asdict(sampling), on_tokens=follow)
+    return replace(sampling, on_tokens=follow)
 
 
 class Prompts(NamedTuple):
@@ -168,45 +152,19 @@ def generate(
     Returns:
         The new tokens of each prompt row, then of each prompt from ``more``.
     """
-    ends = {end} if logits_processors is None else {*(logits_processors.eos_token_id or [end])}
-    generator, device = generator or sampling.generator(prompt.device), prompt.device
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     if not max(limits):
         return [[] for _ in limits]
-    texts = _Texts(ends, ahead=int(device.type != "cpu" and sampling.may_run_ahead))
+    ends = {end} if logits_processors is None else {*(logits_processors.eos_token_id or [end])}
+    texts = _Texts(sampling, generator or sampling.generator(prompt.device), logits_processors, ends, prompt.device)
     fewest = len(prompt) // 2 if logits_processors is None else 0
-
-    def choose(logits: Tensor, history: Tensor, rows: list[int]) -> Tensor:
-        if logits_processors is not None:
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            num_new, is_last = texts.num_chosen[rows[0]], copy_to_device(torch.tensor(texts.are_last(rows)), device)
-            logits = logits_processors.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
-        chosen = sampling.choose(logits, generator)
-        texts.add(rows, chosen)
-        return chosen[:, None]
-
     new: Prompts | None = Prompts(next_token, prompt, prompt_mask, limits)
-    tokens = history = prompt
     while new is not None or texts.rows:
         if new is not None:
-            others, rows = texts.rows, texts.begin(new.limits)
-            read = new.tokens if new.mask is None else new.tokens.masked_fill(~new.mask, PADDING)
-            chosen = choose(new.next_token(new.tokens), read, rows)
-            if others:
-                next_token.join(new.next_token)
-                tokens = torch.cat((tokens, chosen))
-            else:
-                next_token, tokens, history = new.next_token, chosen, read
+            texts.begin(new)
         elif not texts.have_all:
-            tokens = choose(next_token(tokens), history, texts.rows)
-        if logits_processors is not None:
-            history = torch.cat((history, tokens), dim=1)
-        kept = texts.look()
-        if texts.rows and kept is not None:
-            next_token.select(kept)
-            on_device = copy_to_device(kept, device)
-            tokens = tokens[on_device]
-            history = history if logits_processors is None else history[on_device]
+            texts.step()
+        texts.remove_finished()
         new = None
         if more is not None and len(texts.rows) <= fewest:
             new = more(len(prompt) - len(texts.rows))
@@ -214,69 +172,101 @@ def generate(
     return texts.outputs
 
 
+@dataclass(eq=False)
 class _Texts:
-    """The texts being generated.
-
-    Args:
-        ends: tokens that end a text.
-        ahead: number of tokens of a row that may be selected before the first is checked.
+    """The texts being generated; the unfinished ones are the rows of the batch.
 
     Attributes:
+        sampling: see ``generate``.
+        generator: random generator.
+        logits_processors: see ``generate``.
+        ends: tokens that end a text.
+        device: device of the tokens.
         outputs: new tokens of each text.
         rows: indices of the unfinished texts, in the order of the batch.
         num_chosen: number of tokens selected for each text, checked or not.
+        limits: maximum number of new tokens of each text.
+        unseen: tokens that are not yet checked, with their rows.
+        next_token: the model.
+        tokens: last token of each row.
+        history: tokens before the last, if there are constraints.
     """
 
-    def __init__(self, ends: Collection[int], *, ahead: int) -> None:
-        self._ends, self._ahead = ends, ahead
-        self.outputs: list[list[int]] = []
-        self.rows: list[int] = []
-        self.num_chosen: list[int] = []
-        self._limits: list[int] = []
-        self._unseen = deque[tuple[list[int], HostCopy]]()
-
-    def begin(self, limits: Sequence[int]) -> list[int]:
-        """Adds texts with these limits on new tokens and returns their indices."""
-        rows = list(range(len(self.outputs), len(self.outputs) + len(limits)))
-        self.outputs += [[] for _ in rows]
-        self.num_chosen += [0 for _ in rows]
-        self._limits += limits
-        self.rows = self.rows + rows
-        return rows
-
-    def are_last(self, rows: Sequence[int]) -> list[bool]:
-        """Returns whether the next token of each row is the last within its limit."""
-        return [self.num_chosen[row] + 1 == self._limits[row] for row in rows]
+    sampling: Sampling
+    generator: torch.Generator
+    logits_processors: LogitsProcessors | None
+    ends: Collection[int]
+    device: torch.device
+    outputs: list[list[int]] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    num_chosen: list[int] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+    unseen: deque[tuple[list[int], HostCopy]] = field(default_factory=deque)
+    next_token: NextToken = field(init=False)
+    tokens: Tensor = field(init=False)
+    history: Tensor = field(init=False)
 
     @property
     def have_all(self) -> bool:
         """Whether every row has reached its limit."""
-        return all(self.num_chosen[row] >= self._limits[row] for row in self.rows)
+        return all(self.num_chosen[row] >= self.limits[row] for row in self.rows)
 
-    def add(self, rows: list[int], tokens: Int[Tensor, " rows"]) -> None:
-        """Records the tokens selected for these rows."""
-        self._unseen.append((rows, HostCopy(tokens)))
+    def begin(self, new: Prompts) -> None:
+        """Adds texts to the batch, and selects the first token of each."""
+        others, rows = self.rows, list(range(len(self.outputs), len(self.outputs) + len(new.limits)))
+        self.outputs += [[] for _ in rows]
+        self.num_chosen += [0] * len(rows)
+        self.limits += new.limits
+        self.rows = others + rows
+        read = new.tokens if new.mask is None else new.tokens.masked_fill(~new.mask, PADDING)
+        chosen = self._choose(new.next_token(new.tokens), read, rows)
+        if others:
+            self.next_token.join(new.next_token)
+            self.tokens = torch.cat((self.tokens, chosen))
+        else:
+            self.next_token, self.tokens, self.history = new.next_token, chosen, read
+
+    def step(self) -> None:
+        """Selects the next token of each row."""
+        if self.logits_processors is not None:
+            self.history = torch.cat((self.history, self.tokens), dim=1)
+        self.tokens = self._choose(self.next_token(self.tokens), self.history, self.rows)
+
+    def _choose(self, logits: Tensor, history: Tensor, rows: list[int]) -> Tensor:
+        if self.logits_processors is not None:
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            num_new, are_last = self.num_chosen[rows[0]], [self.num_chosen[row] + 1 == self.limits[row] for row in rows]
+            is_last = copy_to_device(torch.tensor(are_last), self.device)
+            logits = self.logits_processors.applied(logits, history, num_new=num_new, is_last=is_last, ends=self.ends)
+        chosen = self.sampling.choose(logits, self.generator)
+        self.unseen.append((rows, HostCopy(chosen)))
         for row in rows:
             self.num_chosen[row] += 1
+        return chosen[:, None]
 
-    def look(self) -> Int[Tensor, " rows"] | None:
-        """Checks the oldest unchecked tokens, unless it is too early.
-
-        Returns the indices of the rows that continue, on the CPU, or None if all do."""
-        if len(self._unseen) <= (0 if self.have_all else self._ahead):
-            return None
-        rows, download = self._unseen.popleft()
+    def remove_finished(self) -> None:
+        """Checks the oldest unchecked tokens, unless it is too early, and removes the rows that they finish."""
+        runs_ahead = self.device.type != "cpu" and self.sampling.may_run_ahead and not self.have_all
+        if len(self.unseen) <= int(runs_ahead):
+            return
+        rows, download = self.unseen.popleft()
         running, finished = set(self.rows), set[int]()
         for row, token in zip(rows, download.wait()[0].tolist(), strict=True):
-            if row in running and token not in self._ends:
+            if row in running and token not in self.ends:
                 self.outputs[row].append(token)
-            if token in self._ends or len(self.outputs[row]) == self._limits[row]:
+            if token in self.ends or len(self.outputs[row]) == self.limits[row]:
                 finished.add(row)
         kept = [i for i, row in enumerate(self.rows) if row not in finished]
         if len(kept) == len(self.rows):
-            return None
+            return
         places = set(kept)  # the last rows replace the finished ones; no other row moves
         last = (i for i in reversed(kept) if i >= len(kept))
         kept = [i if i in places else next(last) for i in range(len(kept))]
         self.rows = [self.rows[i] for i in kept]
-        return torch.tensor(kept, dtype=torch.long)
+        if not kept:
+            return
+        chosen = torch.tensor(kept, dtype=torch.long)
+        self.next_token.select(chosen)
+        on_device = copy_to_device(chosen, self.device)
+        self.tokens = self.tokens[on_device]
+        self.history = self.history if self.logits_processors is None else self.history[on_device]
