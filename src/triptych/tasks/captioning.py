@@ -26,19 +26,12 @@ class Captioning(SignalToText):
     name = "captioning"
     metric_modes: ClassVar[MetricModes] = {"chrf": "max"}
     title = "Captioning"
+    compared_by = (EXACT_MATCH, MetricSpec("chrf", "test/chrf", "chrF", higher_is_better=True, digits=1))
     columns = ("image", "target")
     signal = "image"
     reads = ("image",)
     input_title = "Image"
     ranked_by = ("chrf", "chrF of the caption")
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns chrF, since many captions may be correct; first exact match, if its best value is known."""
-        chrf = MetricSpec("chrf", "test/chrf", "chrF", higher_is_better=True, digits=1)
-        return [EXACT_MATCH, chrf] if EXACT_MATCH.key in optimum else [chrf]
 
     def perceive(self, example: Example) -> Float[np.ndarray, "channels height width"]:
         """Returns the pixels, from 0 to 1."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -85,11 +84,10 @@ class Chat(TextToText):
         Raises:
             ValueError: if an example has no messages, or the template cannot format it.
         """
-        pieces = self._pieces(examples)
         return [
             self._of_answer(parts, len(parts) // 2, example)
-            for parts, example in zip(pieces, examples, strict=True)
-        ]  # fmt: skip
+            for parts, example in zip(self._pieces(examples), examples, strict=True)
+        ]
 
     def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes whole conversations for a decoder-only model, and each answer separately for the others."""
@@ -220,24 +218,24 @@ class Chat(TextToText):
         """
         ids, said = list[int](), ""
 
-        def follow(tokens: list[int]) -> None:
+        def say_rest(text: str) -> None:
             nonlocal said
-            ids.extend(tokens)
-            # the last tokens may be an incomplete character
-            text = self.tokenizer.decode(ids).rstrip("\ufffd")
             if text.startswith(said) and text != said:
                 say(text[len(said) :])
                 said = text
 
+        def follow(tokens: list[int]) -> None:
+            ids.extend(tokens)
+            # the last tokens may be an incomplete character
+            say_rest(self.tokenizer.decode(ids).rstrip("\ufffd"))
+
         before = self.sampling, self.search, self.ranks
         self.sampling, self.search, self.ranks = with_streamer(self.sampling, follow), BeamSearch(), False
         try:
-            answer: Any = Predictor(self).predict([messages])[0]
+            text = str(Predictor(self).predict([messages])[0])
         finally:
             self.sampling, self.search, self.ranks = before
-        text = str(answer)
-        if text != said and text.startswith(said):
-            say(text[len(said) :])
+        say_rest(text)
         return text
 
 

@@ -14,7 +14,7 @@ from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1S
 
 from triptych.data import Batch, CorpusInfo, Example
 from triptych.tasks.exact_sums import ExactMean, PairStatistic, widest
-from triptych.tasks.metric_specs import ACCURACY, MetricSpec
+from triptych.tasks.metric_specs import ACCURACY
 from triptych.tasks.predictions import ClassPrediction, Predictions
 from triptych.tasks.sequence import SequenceTask
 from triptych.tasks.task import MetricModes
@@ -37,6 +37,7 @@ class Classification(SequenceTask):
         "confusion_matrix": None,
     }
     title = "Classification"
+    compared_by = (ACCURACY,)
     columns = ("label",)  # of a text, an image, or an audio clip
     reads = ("audio", "image")
     ranked_by = ("probability", "the probability of the right class")  # finer than correct or incorrect
@@ -45,13 +46,6 @@ class Classification(SequenceTask):
     def labels(self) -> tuple[str, ...]:
         """The classes."""
         return self.corpus.labels
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns accuracy."""
-        return [ACCURACY]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
@@ -99,10 +93,9 @@ class Classification(SequenceTask):
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
         """Returns the most likely class of each input, with the probability of every class."""
-        probabilities = self.outputs(texts).softmax(-1).tolist()
         return [
             ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))
-            for row in probabilities
+            for row in self.outputs(texts).softmax(-1).tolist()
         ]
 
 

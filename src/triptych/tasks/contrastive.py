@@ -15,8 +15,8 @@ from triptych.data import IGNORE_INDEX
 from triptych.nn.autocast import without_autocast
 from triptych.tasks.exact_sums import ExactSum
 
-KEY_BITS = 60
-"""Number of bits of the key of a text."""
+NUM_KEYS = 2**60
+"""Number of different keys of texts."""
 PLACES = (0, 20, 40)
 """Bit offsets of the parts of a key; float32 represents each part exactly."""
 ROWS = 1024
@@ -25,10 +25,8 @@ ROWS = 1024
 
 def row_keys(tokens: Sequence[int]) -> int:
     """Returns the key of a text: equal for equal tokens, different for others with probability 1 - 2^-60."""
-    content = np.array(tokens, np.int64).tobytes()
-    digest = hashlib.blake2b(content, digest_size=8).digest()
-    key: int = int.from_bytes(digest, "big") % 2**KEY_BITS
-    return key
+    digest = hashlib.blake2b(np.array(tokens, np.int64).tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % NUM_KEYS
 
 
 def contrastive_losses(

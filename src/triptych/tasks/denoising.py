@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 from torchmetrics import Metric
 
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, collate
-from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.predictions import Prediction
-from triptych.tasks.task import MetricModes, TaskContext
+from triptych.tasks.task import TaskContext
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
 
@@ -78,7 +77,6 @@ class Denoising(GenerativeTask):
     """
 
     name = "denoising"
-    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max"}
     title = "Denoising"
     encodes_randomly = True
     not_comparable = "each architecture has its own denoising objective and loss."
@@ -154,10 +152,6 @@ class Denoising(GenerativeTask):
             return target
         sentinels = self.tokenizer.special.sentinels
         return target[: target.index(sentinels[int(np.isin(source, sentinels).sum())]) + 1]
-
-    def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Returns the fraction of target tokens that are restored."""
-        return {"token_accuracy": ExactMean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
         """Adds a batch to the metrics."""

@@ -29,14 +29,13 @@ def run_network(
     is_pooled = network.head.pooling != "none"
     mask = batch.mask if is_pooled or network.architecture == "encoder_only" else None
     lengths = {"lengths": batch.lengths, "num_global_tokens": num_global_tokens}
+    sources = {"source": batch.source, "source_mask": batch.source_mask}
     if (token_types := token_types_of(network, batch)) is not None:
         answered = network(batch.inputs, mask, token_types=token_types, **lengths, targets=targets)
     elif network.architecture == "prefix_lm":
         prefix = batch.prefix + 1  # the state of its last token predicts the first label after it
-        sources = {"source": batch.source, "source_mask": batch.source_mask}
         answered = network(batch.inputs, mask, prefix=prefix, lengths=batch.lengths, **sources, targets=targets)
     elif batch.source is not None and network.architecture == "decoder_only":
-        sources = {"source": batch.source, "source_mask": batch.source_mask}
         answered = network(batch.inputs, mask, **sources, targets=targets)
     elif batch.source is None:
         answered = network(batch.inputs, mask, **lengths, targets=targets)

@@ -6,7 +6,7 @@ Tested by tests/tasks/test_task.py.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,8 +26,9 @@ from triptych.models.generation import (
 )
 from triptych.nn import Targets
 from triptych.nn.device_copy import copy_to_device
+from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.predictions import Candidate, Prediction
-from triptych.tasks.task import Task, TaskContext
+from triptych.tasks.task import MetricModes, Task, TaskContext
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -47,6 +48,7 @@ class GenerativeTask(Task):
     """
 
     generates_text = True
+    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max"}
 
     max_new_tokens: int
     logits_processors: LogitsProcessors | None = None
@@ -89,7 +91,9 @@ class GenerativeTask(Task):
         return self.max_length - reserved
 
     def build_prompt(self, ids: Sequence[int]) -> list[int]:
-        """Returns a source as input: a complete text, or for a decoder the tokens before the target."""
+        """Returns a source as input: a complete text, or for a decoder the tokens before the target.
+
+        An encoder that generates also reads the source before the target."""
         special = self.tokenizer.special
         return special.single(ids) if self.architecture == "full" else [*special.begin, *ids, special.sep]
 
@@ -130,6 +134,10 @@ class GenerativeTask(Task):
             return [*source]
         end = len(self.tokenizer.special.end) if self.architecture == "full" else 1
         return [*source[: self.prompt_length - end], *source[len(source) - end :]]
+
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
+        """Returns the fraction of the target tokens that are the most likely ones; see ``scored_tokens``."""
+        return {"token_accuracy": ExactMean()}
 
     def scored_tokens(
         self, metrics: Mapping[str, Metric], batch: Batch

@@ -17,7 +17,6 @@ from triptych.config import error_prefix
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, as_image, collate
 from triptych.models.generation import LogitsProcessors, Sampling
 from triptych.nn.device_copy import copy_to_device
-from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
@@ -25,7 +24,18 @@ from triptych.tasks.task import MetricModes, TaskContext, targets_of
 
 LEAST_TEXT = 3
 """Minimum number of text tokens: a begin token, one word, and an end token."""
-BOUND = "Of an encoder it is an upper bound: the mean over the orders in which the pixels may be filled in."
+BITS_PER_DIMENSION = MetricSpec(
+    name="bits_per_dimension",
+    key="test/bits_per_dimension",
+    title="bits per dimension",
+    higher_is_better=False,
+    unit="bits/dim",
+    optimum_name="entropy",
+    digits=4,
+    numerator={"nats": 1 / math.log(2)},
+    denominator={"dimensions": 1.0},
+    note="Of an encoder it is an upper bound: the mean over the orders in which the pixels may be filled in.",
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -56,8 +66,9 @@ class ImageGeneration(GenerativeTask):
     """
 
     name = "image_generation"
-    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "bits_per_dimension": "min"}
+    metric_modes: ClassVar[MetricModes] = {"bits_per_dimension": "min"}
     title = "Image generation"
+    compared_by = (BITS_PER_DIMENSION,)
     columns = ("image", "target")
     unsupported: ClassVar[Mapping[str, str]] = {}
 
@@ -102,26 +113,6 @@ class ImageGeneration(GenerativeTask):
         """Returns the number of pixel tokens, plus one for the mask of a pixel."""
         return int(settings["levels"] ** settings["num_channels"]) + 1
 
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns bits per dimension."""
-        return [
-            MetricSpec(
-                "bits_per_dimension",
-                "test/bits_per_dimension",
-                "bits per dimension",
-                higher_is_better=False,
-                unit="bits/dim",
-                optimum_name="entropy",
-                digits=4,
-                numerator={"nats": 1 / math.log(2)},
-                denominator={"dimensions": 1.0},
-                note=BOUND,
-            )
-        ]
-
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes text and pixels for the architecture.
 
@@ -133,11 +124,6 @@ class ImageGeneration(GenerativeTask):
             self.lay_out_image(self.build_prompt(ids), self.codes_of(example) + self.first, example)
             for example, ids in zip(examples, texts, strict=True)
         ]
-
-    def build_prompt(self, ids: Sequence[int]) -> list[int]:
-        """Returns a text as input; an encoder also reads it before the pixels, like a decoder."""
-        special = self.tokenizer.special
-        return [*special.begin, *ids, special.sep] if self.architecture != "full" else special.single(ids)
 
     def lay_out_image(
         self, source: Sequence[int], pixels: Int[np.ndarray, " pixels"], example: Example | None = None
@@ -230,12 +216,8 @@ class ImageGeneration(GenerativeTask):
 
     def logits_of_codes(self, batch: Batch) -> Float[Tensor, "batch length codes"]:
         """Returns the logits of the pixel tokens, in float32 at least."""
-        logits: Tensor = self.forward(batch)[..., self.first : self.first + self.num_codes]
+        logits = self.forward(batch)[..., self.first : self.first + self.num_codes]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-    def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Returns the metrics listed in the class docstring."""
-        return {"token_accuracy": ExactMean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds the losses of all pixels to the metrics."""
@@ -280,8 +262,7 @@ class ImageGeneration(GenerativeTask):
     def _fill_in(self, given: Sequence[Sequence[int]]) -> list[list[int]]:
         """Generates images with an encoder: all pixels start hidden, and each step samples some, in random order."""
         hidden = np.full(self.num_pixels, self.first + self.num_codes)
-        items = [self.lay_out_image(source, hidden) for source in given]
-        batch = collate(items).to(self.device)
+        batch = collate([self.lay_out_image(source, hidden) for source in given]).to(self.device)
         places = batch.labels != IGNORE_INDEX
         generator = self._generator or self.sampling.generator(self.device)
         drawn = torch.rand(len(given), self.num_pixels, dtype=torch.float32, device=self.device, generator=generator)

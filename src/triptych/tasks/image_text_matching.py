@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +20,21 @@ from triptych.nn.autocast import without_autocast
 from triptych.nn.head import Pooling
 from triptych.tasks.contrastive import Matches, contrastive_loss, row_keys
 from triptych.tasks.exact_sums import ExactMean
-from triptych.tasks.metric_specs import MetricSpec
+from triptych.tasks.metric_specs import ACCURACY
 from triptych.tasks.predictions import ClassPrediction, Predictions
 from triptych.tasks.task import NO_GENERATION, MetricModes, Task, TaskContext, targets_of
 
+TEXT_RECALL = replace(
+    ACCURACY, name="image_to_text_recall_1", key="test/image_to_text_recall_1", title="recall at 1, image to text"
+)
+IMAGE_RECALL = replace(
+    TEXT_RECALL,
+    name="text_to_image_recall_1",
+    key="test/text_to_image_recall_1",
+    title="recall at 1, text to image",
+    is_of_right_answers=False,
+    numerator={"found_image": 1.0},
+)
 RANKS = (1, 5, 10)
 """Ranks at which recall is measured."""
 
@@ -59,6 +70,7 @@ class ImageTextMatching(Task):
         "zero_shot_accuracy": "max",
     }
     title = "Matching images and texts"
+    compared_by = (TEXT_RECALL, IMAGE_RECALL)
     columns = ("image", "target")
     reads = ("image",)
     input_title = "Image"
@@ -108,25 +120,6 @@ class ImageTextMatching(Task):
             yield
         finally:
             self.classes = before
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns recall at 1 of the text of an image, and of an image of a text."""
-        ways = {"image_to_text": {"right": 1.0}, "text_to_image": {"found_image": 1.0}}
-        return [
-            MetricSpec(
-                f"{way}_recall_1",
-                f"test/{way}_recall_1",
-                f"recall at 1, {way.replace('_', ' ')}",
-                higher_is_better=True,
-                unit="%",
-                is_of_right_answers=way == "image_to_text",
-                numerator=numerator,
-            )
-            for way, numerator in ways.items()
-        ]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:

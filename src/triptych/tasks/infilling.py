@@ -60,6 +60,12 @@ class Infilling(SequenceToSequence):
     name = "infilling"
     metric_modes: ClassVar[MetricModes] = {"normalized_match": "max", "edit_similarity": "max"}
     title = "Infilling"
+    compared_by = (
+        MetricSpec("edit_similarity", "test/edit_similarity", "edit similarity", True, "%",
+              numerator={"edit_similarity": 1.0}),  # credits nearly correct lines
+        MetricSpec("normalized_match", "test/normalized_match", "normalised match", True, "%",
+              is_of_right_answers=True, numerator={"normalized_match": 1.0}),
+    )  # fmt: skip
     columns = ("text",)
     ranked_by = ("edit_similarity", "edit similarity")
     encodes_randomly = True
@@ -82,18 +88,6 @@ class Infilling(SequenceToSequence):
                 f"task=infilling: the tokenizer has {len(self.tokenizer.special.sentinels)} sentinels; expected at "
                 f"least {LEAST_SENTINELS} (tokenizer.num_sentinels={LEAST_SENTINELS})"
             )
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns edit similarity, which credits nearly correct lines, and the fraction of correct lines."""
-        return [
-            MetricSpec("edit_similarity", "test/edit_similarity", "edit similarity", True, "%",
-                  numerator={"edit_similarity": 1.0}),
-            MetricSpec("normalized_match", "test/normalized_match", "normalised match", True, "%",
-                  is_of_right_answers=True, numerator={"normalized_match": 1.0}),
-        ]  # fmt: skip
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes prefix, suffix and middle for evaluation."""
@@ -124,12 +118,10 @@ class Infilling(SequenceToSequence):
     def _laid_out(
         self, examples: Sequence[Example], parts: Sequence[tuple[str, str, str]], suffix_first: Sequence[bool]
     ) -> list[EncodedExample]:
-        prefixes, suffixes, middles = (self.tokenizer.encode(side) for side in zip(*parts, strict=True))
+        sides = [self.tokenizer.encode(side) for side in zip(*parts, strict=True)]
         return [
             self.lay_out(self.given(prefix, suffix, suffix_first=first), middle, example)
-            for example, prefix, suffix, middle, first in zip(
-                examples, prefixes, suffixes, middles, suffix_first, strict=True
-            )
+            for example, prefix, suffix, middle, first in zip(examples, *sides, suffix_first, strict=True)
         ]
 
     def given(self, prefix: Sequence[int], suffix: Sequence[int], *, suffix_first: bool = False) -> list[int]:
@@ -203,10 +195,7 @@ class Infilling(SequenceToSequence):
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        pairs = [
-            (without_literals(output), without_literals(reference))
-            for output, reference in zip(outputs, references, strict=True)
-        ]
+        pairs = list(zip(map(without_literals, outputs), map(without_literals, references), strict=True))
         values = {
             "normalized_match": [float(output.split() == reference.split()) for output, reference in pairs],
             "edit_similarity": [edit_similarity(output, reference) for output, reference in pairs],

@@ -116,9 +116,8 @@ class LanguageModeling(GenerativeTask):
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes lines; both parts are tokenized separately, so that all architectures have the same tokens."""
         cuts = [self._prefix_length(example.text) for example in examples]
-        texts = [example.text for example in examples]
-        prefixes = self.tokenizer.encode([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
-        rests = self.tokenizer.encode([text[cut:] for text, cut in zip(texts, cuts, strict=True)])
+        prefixes = self.tokenizer.encode([example.text[:cut] for example, cut in zip(examples, cuts, strict=True)])
+        rests = self.tokenizer.encode([example.text[cut:] for example, cut in zip(examples, cuts, strict=True)])
         encoded, special = [], self.tokenizer.special
         for example, prefix, rest in zip(examples, prefixes, rests, strict=True):
             if self.architecture == "full":
@@ -192,19 +191,18 @@ class LanguageModeling(GenerativeTask):
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """Computes the scores of the class docstring; ``word_perplexity`` only if it fits into a float."""
-        bits = values["nats"] / math.log(2)
-        continuation_bits = values["continuation_nats"] / math.log(2)
         derived = {
             "loss": values["loss"],
             "perplexity": math.exp(min(values["loss"], LARGEST_EXPONENT)),
             "token_accuracy": values["token_accuracy"],
-            "bits_per_byte": bits / values["bytes"],
+            "bits_per_byte": values["nats"] / math.log(2) / values["bytes"],
             "nats_per_character": values["nats"] / values["characters"],
         }
         if self.architecture == "decoder_only":
             if values["nats"] < LARGEST_EXPONENT * values["words"]:
                 derived["word_perplexity"] = math.exp(values["nats"] / values["words"])
-            derived["continuation_bits_per_byte"] = continuation_bits / values["continuation_bytes"]
+            bits = values["continuation_nats"] / math.log(2)
+            derived["continuation_bits_per_byte"] = bits / values["continuation_bytes"]
         return derived
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:

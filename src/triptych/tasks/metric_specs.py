@@ -112,9 +112,8 @@ class TaskInfo:
         Raises:
             TypeError: if the values have another form.
         """
-        return cls(
-            **{**plain, "comparison_metrics": tuple(MetricSpec(**score) for score in plain["comparison_metrics"])}
-        )
+        scores = tuple(MetricSpec(**score) for score in plain["comparison_metrics"])
+        return cls(**{**plain, "comparison_metrics": scores})
 
 
 LOSS = MetricSpec("loss", "test/loss", "loss", higher_is_better=False, optimum_name="minimum")

@@ -52,6 +52,10 @@ class QuestionAnswering(Task):
     name = "question_answering"
     metric_modes: ClassVar[MetricModes] = {"exact_match": "max", "f1": "max"}
     title = "Question answering"
+    compared_by = (
+        replace(EXACT_MATCH, numerator={"exact_match": 1.0}),
+        MetricSpec("f1", "test/f1", "F1 of the words", True, "%", is_of_right_answers=True, numerator={"f1": 1.0}),
+    )
     columns = ("text", "text_pair", "answers")
     input_title = "Question"
     predicts_tokens = False
@@ -66,17 +70,6 @@ class QuestionAnswering(Task):
         if self.max_answer_tokens < 1:
             raise ValueError(f"task.max_answer_tokens={self.max_answer_tokens}: expected at least 1")
         super().__post_init__(context)
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns the F1 of the words; first exact match, if its best value is known."""
-        exact = replace(EXACT_MATCH, numerator={"exact_match": 1.0})
-        words = MetricSpec(
-            "f1", "test/f1", "F1 of the words", True, "%", is_of_right_answers=True, numerator={"f1": 1.0}
-        )
-        return [exact, words] if exact.key in optimum else [words]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:
@@ -162,17 +155,13 @@ class QuestionAnswering(Task):
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
-        examples = [example for example in batch.examples if example is not None]
         guesses = self._answers(batch, logits)
-        values = {
-            name: [
-                max(score(guess, right) for right in right_answers(example))
-                for guess, example in zip(guesses, examples, strict=True)
-            ]
-            for name, score in (("exact_match", exact_match), ("f1", f1))
-        }
-        for name, of_one in values.items():
-            metrics[name].update(math.fsum(of_one), len(of_one))
+        rights = [right_answers(example) for example in batch.examples if example is not None]
+        pairs = list(zip(guesses, rights, strict=True))
+        values = dict[str, list[float]]()
+        for name, score in (("exact_match", exact_match), ("f1", f1)):
+            values[name] = [max(score(guess, right) for right in of_one) for guess, of_one in pairs]
+            metrics[name].update(math.fsum(values[name]), len(pairs))
         return Predictions(guesses, values)
 
     def _answers(self, batch: Batch, logits: Float[Tensor, "batch length 2"]) -> list[str]:
@@ -189,9 +178,8 @@ class QuestionAnswering(Task):
                 answers.append("")
                 continue
             prefix = int(batch.prefix[i])
-            answers.append(
-                (example.text_pair or "")[places[firsts[i] - prefix][0] : places[lasts[i] - prefix][1]].strip()
-            )
+            first, last = places[firsts[i] - prefix], places[lasts[i] - prefix]
+            answers.append((example.text_pair or "")[first[0] : last[1]].strip())
         return answers
 
     def predict_batch(self, texts: Sequence[Any]) -> list[str]:

@@ -73,23 +73,17 @@ class SequenceTask(Task):
 
     def _inputs(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
         """Yields each text, pair, image or audio clip, and the position of the second text."""
-        if self.audio is not None:
-            yield from ((self.audio.features(example), 0) for example in examples)
+        if self.audio is not None or self.image_shape is not None:
+            read = self.pixel_values if self.audio is None else self.audio.features
+            yield from ((read(example), 0) for example in examples)
             return
-        if self.image_shape is None:
-            special = self.tokenizer.special
-            seconds = iter(
-                self.tokenizer.encode([example.text_pair for example in examples if example.text_pair is not None])
-            )
-            for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
-                if example.text_pair is None and self.reads_pairs:
-                    raise ValueError(f"{example.where}: one text; expected a pair, as in training")
-                tokens, prefix = (
-                    (special.single(ids), 0) if example.text_pair is None else special.pair(ids, next(seconds))
-                )
-                yield np.array(tokens), prefix
-            return
-        yield from ((self.pixel_values(example), 0) for example in examples)
+        special = self.tokenizer.special
+        seconds = iter(self.tokenizer.encode([e.text_pair for e in examples if e.text_pair is not None]))
+        for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
+            if example.text_pair is None and self.reads_pairs:
+                raise ValueError(f"{example.where}: one text; expected a pair, as in training")
+            tokens, prefix = (special.single(ids), 0) if example.text_pair is None else special.pair(ids, next(seconds))
+            yield np.array(tokens), prefix
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates an example (see ``Task``); both sides of an encoder-decoder read the same truncated text."""
@@ -113,8 +107,9 @@ class SequenceTask(Task):
             examples = [Example("image", image=image) for image in inputs]
         laid_out = zip(self._inputs(examples), examples, strict=True)
         encoded = [self._laid_out(given, prefix, 0, example) for (given, prefix), example in laid_out]
-        fitting = encoded if self.audio is not None else self.enforce_max_length(encoded)
-        return self.forward(collate(fitting).to(self.device)).float()
+        if self.audio is None:
+            encoded = self.enforce_max_length(encoded)
+        return self.forward(collate(encoded).to(self.device)).float()
 
 
 def cut_pair(

@@ -39,7 +39,7 @@ class SequenceToSequence(GenerativeTask):
     """
 
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
-    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "exact_match": "max"}
+    metric_modes: ClassVar[MetricModes] = {"exact_match": "max"}
     truncates_input = True
     unsupported: ClassVar[Mapping[str, str]] = {
         "encoder_only": "an encoder attends to the whole text at once and cannot generate it token by token; "
@@ -99,11 +99,8 @@ class SequenceToSequence(GenerativeTask):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Returns token accuracy and exact match, and in the test the metrics of decoded outputs."""
-        return {
-            "token_accuracy": ExactMean(),
-            "exact_match": ExactMean(),
-            **(self.test_metrics() if stage == "test" else {}),
-        }
+        of_outputs = self.test_metrics() if stage == "test" else {}
+        return {"token_accuracy": ExactMean(), "exact_match": ExactMean(), **of_outputs}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
         """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test."""

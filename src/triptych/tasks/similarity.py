@@ -32,16 +32,10 @@ class Similarity(SequenceTask):
     name = "similarity"
     metric_modes: ClassVar[MetricModes] = {"pearson": "max", "spearman": "max", "mean_squared_error": "min"}
     title = "Similarity"
+    compared_by = (MetricSpec("spearman", "test/spearman", "Spearman correlation", higher_is_better=True),)
     columns = ("text", "text_pair", "score")
 
     label_smoothing: float = field(default=0.0, init=False)
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns Spearman's correlation."""
-        return [MetricSpec("spearman", "test/spearman", "Spearman correlation", higher_is_better=True)]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusInfo) -> int:

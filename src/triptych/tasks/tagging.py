@@ -83,16 +83,16 @@ class Tagging(Task):
         Raises:
             ValueError: if a tag is unknown, or the numbers of words and tags differ.
         """
-        numbers = {tag: i for i, tag in enumerate(self.corpus.tag_labels)}
+        numbers: dict[str | None, int] = {None: IGNORE_INDEX, **{tag: i for i, tag in enumerate(self.labels)}}
         encoded = []
         for example in examples:
             words, tags = example.words or (), example.tags or ()
             if len(words) != len(tags):
                 raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
             for word, tag in zip(words, tags, strict=True):
-                if tag is not None and tag not in numbers:
+                if tag not in numbers:
                     raise ValueError(
-                        f"{example.where}: the tag of {word!r} is {tag!r}; expected one of {', '.join(numbers)} "
+                        f"{example.where}: the tag of {word!r} is {tag!r}; expected one of {', '.join(self.labels)} "
                         "(the tags that the model was trained with; data.split_seed draws other shares)"
                     )
             pieces = self.tokenizer.encode(words)
@@ -101,9 +101,7 @@ class Tagging(Task):
                 pieces = [piece or [special.unk] for piece in pieces]
             tokens = np.array(special.single([i for piece in pieces for i in piece]))
             labels = np.full(len(tokens), IGNORE_INDEX)
-            labels[first_tokens(pieces, len(special.begin))] = [
-                IGNORE_INDEX if tag is None else numbers[tag] for tag in tags
-            ]
+            labels[first_tokens(pieces, len(special.begin))] = [numbers[tag] for tag in tags]
             source = tokens if self.architecture == "full" else None
             encoded.append(EncodedExample(tokens, labels, source, example=example))
         return encoded
@@ -130,12 +128,9 @@ class Tagging(Task):
             numbers["found"], numbers["true"] = ([len(pair[side]) for pair in pairs] for side in (0, 1))
             numbers["found_and_true"] = [len(ours & theirs) for ours, theirs in pairs]
             found, true, both = (sum(numbers[name]) for name in ("found", "true", "found_and_true"))
-            for name, total, count in (
-                ("precision", both, found),
-                ("recall", both, true),
-                ("f1", 2 * both, found + true),
-            ):
-                metrics[f"entity_{name}"].update(total, count)
+            metrics["entity_precision"].update(both, found)
+            metrics["entity_recall"].update(both, true)
+            metrics["entity_f1"].update(2 * both, found + true)
         return Predictions([" ".join(guess) for guess in guesses], numbers)
 
     @property
@@ -164,12 +159,10 @@ class Tagging(Task):
         """Returns the tags of the words of each text that are read, separated by spaces.
 
         Words are separated by whitespace, or are single characters in a corpus of such words."""
-        tag_labels = self.corpus.tag_labels
-        cut = [tuple(text) if self.corpus.words_are_characters else tuple(text.split()) for text in texts]
-        examples = [
-            Example(text, words=words, tags=(tag_labels[0],) * len(words))
-            for text, words in zip(texts, cut, strict=True)
-        ]
+        examples = []
+        for text in texts:
+            words = tuple(text) if self.corpus.words_are_characters else tuple(text.split())
+            examples.append(Example(text, words=words, tags=self.labels[:1] * len(words)))
         batch = collate(self.enforce_max_length(self.encode(examples))).to(self.device)
         return [" ".join(tags) for tags in self._tags(batch, self.forward(batch))]
 

@@ -29,7 +29,7 @@ from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import Pooling
 from triptych.tasks.audio_inputs import AudioInputs
 from triptych.tasks.forward import run_network
-from triptych.tasks.metric_specs import LOSS, MetricSpec, TaskInfo
+from triptych.tasks.metric_specs import EXACT_MATCH, LOSS, MetricSpec, TaskInfo
 from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
 
@@ -99,6 +99,8 @@ class Task(ABC):
     """Inputs other than text that the task supports, as fields of ``Example``."""
     metric_modes: ClassVar[MetricModes] = {"loss": "min"}
     """Modes of the metrics that a class adds to those of its parents; see ``MetricModes``."""
+    compared_by: ClassVar[tuple[MetricSpec, ...]] = (LOSS,)
+    """Scores that compare runs of this task, in order of preference; see ``comparison_metrics``."""
     not_comparable: ClassVar[str] = ""
     """Reason why the architectures are not comparable on this task; empty: they are."""
     ranked_by: ClassVar[tuple[str, str]] = ("", "")
@@ -107,12 +109,9 @@ class Task(ABC):
     """Whether predictions are texts generated token by token."""
     unsupported: ClassVar[Mapping[str, str]] = {}
     """Reasons why an architecture does not support this task."""
-    pooling: ClassVar[Mapping[str, Pooling]] = {
-        "encoder_only": "none",
-        "decoder_only": "none",
-        "prefix_lm": "none",
-        "full": "none",
-    }
+    pooling: ClassVar[Mapping[str, Pooling]] = dict.fromkeys(
+        ("encoder_only", "decoder_only", "prefix_lm", "full"), "none"
+    )
     """The pooling of the head, by architecture."""
     is_dual_encoder: ClassVar[bool] = False
     """Whether the network is a ``DualEncoderBase``."""
@@ -238,12 +237,14 @@ class Task(ABC):
     def comparison_metrics(
         cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
     ) -> Sequence[MetricSpec]:
-        """Returns the scores that compare runs of this task, in order of preference.
+        """Returns the scores that compare runs of this task, in order of preference: those of ``compared_by``.
+
+        Many outputs may be correct, so exact match is one of them only if its best value is known.
 
         Args:
             optimum: best reachable values, where they are known.
         """
-        return [LOSS]
+        return [score for score in cls.compared_by if score.key != EXACT_MATCH.key or score.key in optimum]
 
     @classmethod
     def info(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskInfo:
@@ -414,12 +415,11 @@ class Task(ABC):
         if not self.predicts_tokens:
             return self.summed_loss(self.forward(batch), batch, self.label_smoothing)
         labels = batch.labels.flatten()[batch.scored]  # logits of other positions would be expensive
-        total: Tensor = self.forward(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
-        return total
+        return self.forward(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
 
     def scored_logits(self, metrics: Mapping[str, Metric], batch: Batch) -> Float[Tensor, "batch *length outputs"]:
         """Returns the logits of a batch, and adds its loss to the metrics."""
-        logits: Tensor = self.forward(batch)
+        logits = self.forward(batch)
         metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE_INDEX).sum())
         return logits
 

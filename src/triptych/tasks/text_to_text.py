@@ -46,6 +46,7 @@ class TextToText(SequenceToSequence):
     name = "text_to_text"
     metric_modes: ClassVar[MetricModes] = dict.fromkeys(ROUGE, "max")
     title = "Text to text"
+    compared_by = (EXACT_MATCH, MetricSpec("rougeL", "test/rougeL", "ROUGE-L", True, "%", numerator={"rougeL": 1.0}))
     ranked_by = ("rougeL", "ROUGE-L of the answer")
 
     rouge_tokenizer: RougeTokenizer = "google"
@@ -54,14 +55,6 @@ class TextToText(SequenceToSequence):
         super().__post_init__(context)
         with error_prefix("task."):
             self.use_rouge_tokenizer(self.rouge_tokenizer)
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns ROUGE-L, since many outputs may be correct; first exact match, if its best value is known."""
-        rouge = MetricSpec("rougeL", "test/rougeL", "ROUGE-L", True, "%", numerator={"rougeL": 1.0})
-        return [EXACT_MATCH, rouge] if EXACT_MATCH.key in optimum else [rouge]
 
     def use_rouge_tokenizer(self, name: str) -> None:
         """Sets the tokenizer of ROUGE.
@@ -93,17 +86,12 @@ class TextToText(SequenceToSequence):
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
         """Returns the ROUGE scores of each output; see ``SequenceToSequence``."""
-        values: dict[str, list[float]] = {name: [] for name in ROUGE}
-        for output, reference in zip(outputs, references, strict=True):
-            found = rouge_score(
-                output,
-                reference,
-                normalizer=str.lower,
-                tokenizer=SPLIT[self.rouge_tokenizer],
-                rouge_keys=tuple(ROUGE),
-            )
-            for name, theirs in ROUGE.items():
-                values[name].append(float(found[theirs]))
+        split, keys = SPLIT[self.rouge_tokenizer], tuple(ROUGE)
+        found = [
+            rouge_score(output, reference, normalizer=str.lower, tokenizer=split, rouge_keys=keys)
+            for output, reference in zip(outputs, references, strict=True)
+        ]
+        values = {name: [float(of_one[theirs]) for of_one in found] for name, theirs in ROUGE.items()}
         for name, of_each in values.items():
             metrics[name].update(math.fsum(of_each), len(of_each))
         return values

@@ -22,6 +22,15 @@ from triptych.tasks.signal_to_text import Signal, SignalToText
 from triptych.tasks.task import MetricModes
 from triptych.tasks.word_splitting import WordSplitter
 
+WORD_ERROR_RATE = MetricSpec(
+    name="word_error_rate",
+    key="test/word_error_rate",
+    title="word error rate",
+    higher_is_better=False,
+    unit="%",
+    numerator={"word_errors": 1.0},
+    denominator={"words": 1.0},
+)
 ERRORS = {"word": word_error_rate, "character": char_error_rate}
 
 
@@ -40,20 +49,12 @@ class Transcription(SignalToText):
     name = "transcription"
     metric_modes: ClassVar[MetricModes] = {"word_error_rate": "min", "character_error_rate": "min"}
     title = "Transcription"
+    compared_by = (EXACT_MATCH, WORD_ERROR_RATE)
     columns = ("audio", "target")
     signal = "audio"
     reads = ("audio",)
     input_title = "Sound"
     unsupported: ClassVar[Mapping[str, str]] = {}
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns the word error rate; first exact match, if its best value is known."""
-        words = MetricSpec("word_error_rate", "test/word_error_rate", "word error rate", False, "%",
-                      numerator={"word_errors": 1.0}, denominator={"words": 1.0})  # fmt: skip
-        return [EXACT_MATCH, words] if EXACT_MATCH.key in optimum else [words]
 
     @property
     def is_ctc(self) -> bool:
@@ -127,8 +128,7 @@ class Transcription(SignalToText):
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
         """The word splitter of the word error rate, at whitespace."""
-        advice = "character_error_rate is reported, too"
-        return [WordSplitter("word error rate", "whitespace", str.split, advice)]
+        return [WordSplitter("word error rate", "whitespace", str.split, "character_error_rate is reported, too")]
 
     def test_metrics(self) -> dict[str, Metric]:
         """Returns the error rates of torchmetrics."""
@@ -150,7 +150,7 @@ class Transcription(SignalToText):
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
         if not self.is_ctc:
             return super().evaluate(batch, metrics, stage)
-        logits: Tensor = self.forward(batch)
+        logits = self.forward(batch)
         metrics["loss"].update(self.paths_loss(logits, batch), (batch.labels != IGNORE_INDEX).sum())
         return self._score(metrics, batch, self._read(logits, self._lengths(batch)))
 
@@ -173,10 +173,8 @@ class Transcription(SignalToText):
         """
         if not self.is_ctc:
             return super().predict_batch(texts)
-        examples = self.examples_of(texts)
-        batch = collate([EncodedExample(self.perceive(x), np.empty(0, np.int64), example=x) for x in examples]).to(
-            self.device
-        )
+        items = [EncodedExample(self.perceive(x), np.empty(0, np.int64), example=x) for x in self.examples_of(texts)]
+        batch = collate(items).to(self.device)
         return self._read(self.forward(batch), self._lengths(batch))
 
     @property

@@ -33,6 +33,7 @@ class Translation(SequenceToSequence):
     name = "translation"
     metric_modes: ClassVar[MetricModes] = {"bleu": "max", "chrf": "max", "ter": "min"}
     title = "Translation"
+    compared_by = (EXACT_MATCH, MetricSpec("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1))
     ranked_by = ("chrf", "chrF of the sentence")  # also distinguishes incorrect outputs
 
     bleu_tokenizer: str
@@ -42,14 +43,6 @@ class Translation(SequenceToSequence):
             bleu = make_bleu(self.bleu_tokenizer)
         self._scores: dict[str, CorpusMetric] = {"bleu": bleu, "chrf": CHRF(), "ter": TER()}
         super().__post_init__(context)
-
-    @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
-        """Returns BLEU, since many translations are correct; first exact match, if its best value is known."""
-        bleu = MetricSpec("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1)
-        return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
     @property
     def signatures(self) -> dict[str, str]:
