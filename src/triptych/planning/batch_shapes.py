@@ -128,21 +128,16 @@ class ReadData:
         encoded = encode_training(settings.encoding, task, train)
         check_update(settings.loader, encoded)
         step_size = step_size_of(settings)
-        sampler = training_sampler(
-            encoded, step_size=step_size, seed=config.seed, ranks=RankSlice(world_size=self.world_size)
-        )
+        ranks = RankSlice(world_size=self.world_size)
+        sampler = training_sampler(encoded, step_size=step_size, seed=config.seed, ranks=ranks)
         batches, steps, micro = Collated(encoded, packed=is_packed(settings, encoded)), [], iter(sampler)
         packed: list[tuple[Sequence[int], Sequence[int]]] = []
         for _ in range(num_steps):
             step = [batches[share] for share in islice(micro, step_size.accumulate)]
             packed += [(batch.lengths, batch.source_lengths or ()) for batch in step if batch.lengths is not None]
-            steps.append(
-                StepShapes(
-                    shapes=Counter(shape_of(batch, network) for batch in step),
-                    tokens=sum(batch.num_nonpadding for batch in step),
-                    unprojected=sum(map(task.num_unprojected, step)),
-                )
-            )
+            counts = Counter(shape_of(batch, network) for batch in step)
+            tokens = sum(batch.num_nonpadding for batch in step)
+            steps.append(StepShapes(counts, tokens, unprojected=sum(map(task.num_unprojected, step))))
         shapes = {shape for step in steps for shape in step.shapes}
         embedding = network.embedding
         if isinstance(embedding, PatchEmbedding):

@@ -76,7 +76,7 @@ class TrainingRun:
 def build_run(plan: Plan, place: RankInfo) -> TrainingRun:
     """Builds everything for training."""
     keep_freed_memory()
-    settings = plan.settings
+    settings, splits = plan.settings, plan.data.splits
     with error_prefix():
         task = make_task(settings, plan.data.tokenizer, plan.data.info)
         if full_precision(settings.trainer.precision) == "64-true":
@@ -84,16 +84,14 @@ def build_run(plan: Plan, place: RankInfo) -> TrainingRun:
         new_weights = (
             plan.origin.load_into(task) if plan.earlier is None and isinstance(plan.origin, InitialWeights) else ()
         )
-        module = make_module(
-            settings, task, has_one_shape=has_one_shape(task, plan.data.splits.train), new_weights=new_weights
-        )
+        module = make_module(settings, task, has_one_shape=has_one_shape(task, splits.train), new_weights=new_weights)
         if plan.earlier is not None:
             plan.earlier.check_network(module)
-        data = make_data_module(settings, task, plan.data.splits)
+        data = make_data_module(settings, task, splits)
         data.train_dataloader()  # checks that the batch size can be split
         assert module.make_optimizer is not None
         cost_log = CostTracker(without_values(task.network), module.make_optimizer)
-    task.warn_of_scripts(plan.data.splits.test)
+    task.warn_of_scripts(splits.test)
     if plan.earlier is not None:
         data.start = plan.earlier.step
     loggers: list[Logger] = [settings.build(f"logger.{name}") for name in settings.loggers]
@@ -131,15 +129,9 @@ def begin_directory(run: TrainingRun) -> None:
         write_text(files.config, OmegaConf.to_yaml(OmegaConf.create(plan.plain)))
         if task.has_tokens:
             write_text(files.tokenizer, tokenizer.to_json())
-    parameters, _ = count_parameters(task.network)
-    log.info(
-        "%s on %s: %s parameters, %s, %s; run directory %s",
-        task.name,
-        plan.model,
-        f"{parameters:,}",
-        f"{tokenizer.vocab_size} tokens in the vocabulary" if task.has_tokens else "images in patches",
-        counted(plan.settings.trainer.max_steps, "step"),
-        run.run_dir,
-    )
+    parameters = f"{count_parameters(task.network)[0]:,} parameters"
+    inputs = f"{tokenizer.vocab_size} tokens in the vocabulary" if task.has_tokens else "images in patches"
+    steps = counted(plan.settings.trainer.max_steps, "step")
+    log.info("%s on %s: %s, %s, %s; run directory %s", task.name, plan.model, parameters, inputs, steps, run.run_dir)
     if plan.earlier is not None and plan.earlier.early_stop is None:
         log.warning("resuming from %s, after %s", plan.earlier.path, counted(plan.earlier.step, "step"))

@@ -233,31 +233,24 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     Args:
         sharded: whether FSDP is configured.
     """
-    config = forecast.estimate.config
-    rows = forecast.estimate.rows
+    config, rows = forecast.estimate.config, forecast.estimate.rows
     footprint = (forecast.memory.fsdp if sharded else forecast.memory.ddp)(forecast.world_size, rows)
     sharing = 1 if device.is_gpu else forecast.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"
     if sharing * footprint.state > device.memory:
         raise ConfigError(f"{text}; weights, gradients and optimizer alone need {size(sharing * footprint.state)}")
     if sharing * footprint.total > USABLE * device.memory:
-        log.warning(
-            "%s, of which %.0f %% are usable: raise trainer.accumulate_grad_batches, or lower batch.%s",
-            text,
-            100 * USABLE,
-            "size" if config.batch.max_tokens is None else "tokens",
-        )
+        key = "size" if config.batch.max_tokens is None else "tokens"
+        advice = f"raise trainer.accumulate_grad_batches, or lower batch.{key}"
+        log.warning("%s, of which %.0f %% are usable: %s", text, 100 * USABLE, advice)
     return text
 
 
 def check_precision(config: DictConfig, device: Device) -> str | None:
     """The precision; None: a warning reports that the device does not support it."""
     if "bf16" in precision_of(config) and not device.has_bf16:
-        log.warning(
-            "trainer.precision=%s: %s has no bf16; expected 16-mixed with optimizer.fused=false",
-            config.trainer.precision,
-            device.name,
-        )
+        text = "trainer.precision=%s: %s has no bf16; expected 16-mixed with optimizer.fused=false"
+        log.warning(text, config.trainer.precision, device.name)
         return None
     return precision_of(config)
 

@@ -88,9 +88,8 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     forecast = None
     if can_be_planned:
         known = (found and found[1]) or chosen.pretrained
-        data = findings.look(
-            "data", lambda: inspect_data(config, known.tokenizer if known else None, count), lambda _: None
-        )
+        tokenizer = known.tokenizer if known else None
+        data = findings.look("data", lambda: inspect_data(config, tokenizer, count), lambda _: None)
         if data is not None and reference is not None:
             findings.look("match", lambda: matched(config, reference, data))
         estimate = None if data is None else findings.look("data", lambda: data.estimate(config), describe_data)

@@ -73,9 +73,8 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
     flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unprojected).values())
     network = check_network(config).to(precision.dtype)
     optimizer = build(config, "optimizer")
-    here, on_gpus = (
-        cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
-    )
+    of_rows = partial(batch_bytes, network, precision, estimate)
+    here, on_gpus = (cache(partial(of_rows, on_gpu=on)) for on in (device.is_gpu, True))
     of_step = optimizer_flops(network, optimizer)
     average = stored_bytes(network) if isinstance(optimizer, ScheduleFreeAdamW) else 0
     average += average_bytes(network) if "ema" in config.callbacks else 0

@@ -111,15 +111,9 @@ class BudgetMatch:
     def warn_of(self, record: Mapping[str, Any]) -> None:
         """Warns if the run missed the goal, because it stopped early or was slower than measured."""
         if abs(record["mismatch"]) > tolerance_of(self.quantity):
-            log.warning(
-                "match=%s reference=%s: the run used %s %s, %s %s",
-                self.quantity,
-                self.reference,
-                spell_amount(record["achieved"]),
-                UNITS[self.quantity],
-                compare(record["mismatch"]),
-                spell_amount(record["target_value"]),
-            )
+            achieved = f"{spell_amount(record['achieved'])} {UNITS[self.quantity]}"
+            goal = f"{compare(record['mismatch'])} {spell_amount(record['target_value'])}"
+            log.warning("match=%s reference=%s: the run used %s, %s", self.quantity, self.reference, achieved, goal)
 
     def __str__(self) -> str:
         if self.target_value is None or self.expected is None:
@@ -329,8 +323,7 @@ def _solved_size(
         raise ConfigError(
             f"match={own.match} reference={reference.name}: no size near shape.d_model={start.d_model} num_layers="
             f"{start.num_layers} d_ff={start.d_ff} of model={target_of(own, 'model').architecture} has "
-            f"{spell_amount(goal)} "
-            f"{UNITS[own.match]}; this width allows {least:,} to {most:,}"
+            f"{spell_amount(goal)} {UNITS[own.match]}; this width allows {least:,} to {most:,}"
         )
     return {f"shape.{key}": value for key, value in asdict(size).items()}, count(size)
 

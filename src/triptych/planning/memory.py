@@ -75,14 +75,9 @@ class Memory:
             rows: rows per batch, over all processes.
         """
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
-        return MemoryBreakdown(
-            weights=weights,
-            gradients=gradients,
-            optimizer=self.optimizer,
-            average=self.average,
-            exchange=gradients if processes > 1 else 0,
-            **self.of_rows(-(-rows // processes))._asdict(),
-        )
+        batch = self.of_rows(-(-rows // processes))
+        exchange = gradients if processes > 1 else 0
+        return MemoryBreakdown(weights, gradients, self.optimizer, self.average, exchange, **batch._asdict())
 
     def fsdp(self, processes: int, rows: int) -> MemoryBreakdown:
         """With FSDP, weights, gradients and optimizer state are sharded equally (Zhao et al. 2023). Gathered at a time
@@ -92,14 +87,10 @@ class Memory:
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
         gathered = 2 * (gradients - sum(blocks) + 2 * max(blocks))
         batch = self.of_rows(-(-rows // processes))
-        return MemoryBreakdown(
-            weights=-(-weights // processes),
-            gradients=-(-gradients // processes),
-            optimizer=-(-self.optimizer // processes),
-            average=-(-self.average // processes),
-            exchange=max(gathered, gradients - batch.activations - batch.logits) if processes > 1 else 0,
-            **batch._asdict(),
-        )
+        exchange = max(gathered, gradients - batch.activations - batch.logits) if processes > 1 else 0
+        sharded = (weights, gradients, self.optimizer, self.average)
+        weights, gradients, optimizer, average = (-(-whole // processes) for whole in sharded)
+        return MemoryBreakdown(weights, gradients, optimizer, average, exchange, **batch._asdict())
 
 
 def smallest_gpu_count(

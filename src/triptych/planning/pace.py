@@ -102,9 +102,8 @@ class TimedTraining:
         """The mean speed; time is assumed to be proportional to FLOPs, because the timed steps may differ from
         others."""
         rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, steps=self.stopwatch.steps)))
-        return StepTiming(
-            rate * fmean(operations(self.estimate)), fmean(self.stopwatch.validations or [0.0]), self.interval
-        )
+        validation = fmean(self.stopwatch.validations or [0.0])
+        return StepTiming(rate * fmean(operations(self.estimate)), validation, self.interval)
 
     def _trainer(self) -> L.Trainer:
         averages = [
@@ -113,15 +112,12 @@ class TimedTraining:
             if issubclass(self.settings.target(f"callbacks.{name}"), WeightAveraging)
         ]
         assert self.module.make_optimizer is not None
+        cost_log = CostTracker(without_values(self.module.network), self.module.make_optimizer)
         given = {
             "logger": False,
             "enable_checkpointing": False,
             "enable_progress_bar": False,
-            "callbacks": [
-                *averages,
-                CostTracker(without_values(self.module.network), self.module.make_optimizer),
-                self.stopwatch,
-            ],
+            "callbacks": [*averages, cost_log, self.stopwatch],
             "plugins": [self.environment],
         }
         trainer: L.Trainer = self.settings.build("trainer", given)

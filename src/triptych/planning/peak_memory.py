@@ -77,8 +77,7 @@ def measure_peak(
         gradients = [parameter.grad for parameter in fake.parameters() if parameter.grad is not None]
         with LiveMemoryTracker([*fake.parameters(), *fake.buffers(), *gradients]) as living:
             torch.autograd.backward(training_loss(fake, precision, shape, torch.device("cpu"), documents))
-    most: int = living.most
-    return most
+    return int(living.most)
 
 
 def training_loss(
@@ -97,10 +96,9 @@ def training_loss(
     inputs = inputs_of(network, shape, device)
     if not is_masked(network):
         inputs.pop("mask", None)
-    pooled = network.head.pooling != "none"
     prefix = {"prefix": torch.ones(rows, dtype=torch.long, device=device)} if is_prefixed(network) else {}
     with torch.autocast(device.type, precision.products, enabled=precision.is_mixed):
-        if not pooled:
+        if network.head.pooling == "none":
             places = torch.arange(shape[0] * shape[1], device=device)
             targets = Targets(places, torch.zeros_like(places), 0.0)
             loss: Tensor = network(**inputs, **lengths, **prefix, targets=targets)
