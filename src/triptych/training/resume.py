@@ -18,15 +18,8 @@ from triptych.config.paths import check_resume
 from triptych.data import CorpusInfo, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.run_directory import BEST, RunDirectory
-from triptych.training import (
-    CSVLogger,
-    TensorBoardLogger,
-    TrainingModule,
-    WandbLogger,
-    damage_of,
-    newest_good,
-    read_checkpoint,
-)
+from triptych.training import CSVLogger, TensorBoardLogger, TrainingModule, WandbLogger, newest_good
+from triptych.training.checkpoint_file import damage_of, read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -134,9 +127,8 @@ def early_stop(earlier: "ResumePoint", config: DictConfig, plain: dict[str, Any]
     def has_changed(node: str) -> bool:
         return bool(changed_settings(earlier.config, plain, of=lambda key: key.startswith(node)))
 
-    said, is_early_stopping = f"stopped early at step {earlier.step}", False
-    for state in earlier.callbacks.values():
-        is_early_stopping |= reason_of(state) != EarlyStoppingReason.NOT_STOPPED
+    said = f"stopped early at step {earlier.step}"
+    is_early_stopping = any(reason_of(s) != EarlyStoppingReason.NOT_STOPPED for s in earlier.callbacks.values())
     for name in config.callbacks:
         if not issubclass(target_of(config, f"callbacks.{name}"), EarlyStopping):
             continue
@@ -164,12 +156,11 @@ def named_checkpoint(name: str) -> Path:
     """
     check_resume(name)
     path = Path(name)
-    if path.is_dir():
-        newest = newest_good(RunDirectory(path).checkpoints)
-        if newest is None:
-            raise ConfigError(f"resume={name}: there are no checkpoints in it")
-        return newest
-    return path
+    if not path.is_dir():
+        return path
+    if (newest := newest_good(RunDirectory(path).checkpoints)) is None:
+        raise ConfigError(f"resume={name}: there are no checkpoints in it")
+    return newest
 
 
 FROM_DATA = (
@@ -266,22 +257,16 @@ class ResumePoint:
         if self.best_step in (0, self.step):
             return self.path
         beside = self.path.with_name(BEST)
-        if not beside.exists() or damage_of(beside) is not None:
-            return None
-        return beside if read_checkpoint(beside)["global_step"] == self.best_step else None
+        is_whole = beside.exists() and damage_of(beside) is None
+        return beside if is_whole and read_checkpoint(beside)["global_step"] == self.best_step else None
 
     def warn_of_place(self, plain: dict[str, Any]) -> None:
         """Logs a warning if the run resumes on other hardware, where its last digits differ."""
         old, new = flat(self.config), flat(plain)
         for place in PLACES:
             if (was := old.get(place)) != (now := new.get(place)) and was is not None and now is not None:
-                log.warning(
-                    "%s=%s, but the run started with %s: the examples of each step stay the same, but dropout and the "
-                    "last digits differ",
-                    place,
-                    now,
-                    was,
-                )
+                text = "the examples of each step stay the same, but dropout and the last digits differ"
+                log.warning("%s=%s, but the run started with %s: %s", place, now, was, text)
 
     def check_data(self, corpus: CorpusInfo) -> None:
         """Raises a ConfigError if the examples are not those of the checkpoint."""
