@@ -158,9 +158,7 @@ class TrainingModule(L.LightningModule):
         """Checks the last step."""
         self.on_nonfinite.look()
 
-    def on_validation_start(self) -> None:
-        """Checks the last step, so that weights that are not finite are not validated."""
-        self.on_nonfinite.look()
+    on_validation_start = on_train_end  # so that weights that are not finite are not validated
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds a validation batch to the metrics."""
@@ -219,15 +217,15 @@ class TrainingModule(L.LightningModule):
     def _log_metrics(self, stage: str) -> None:
         metrics = self.metrics_of(stage)
         results = {name: torch.as_tensor(metric.compute()) for name, metric in metrics.items()}
-        matrices = {f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2}
-        self.matrix_metrics |= matrices
+        self.matrix_metrics |= {
+            f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2
+        }
         values = {name: float(result) for name, result in results.items() if result.ndim == 0}
         for name, result in results.items():
             if result.ndim == 1:  # a metric with several values
                 metric: Any = metrics[name]
                 values |= zip(metric.names, result.tolist(), strict=True)
-        values = self.task.derived_metrics(values)
-        self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
+        self.log_dict({f"{stage}/{name}": value for name, value in self.task.derived_metrics(values).items()})
         for of_stage in metrics.values():
             of_stage.reset()
 
@@ -241,8 +239,7 @@ class TrainingModule(L.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Resumes the optimizer state of the earlier run with the optimizer settings of this run."""
-        callbacks: list[L.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
-        if not any(isinstance(callback, WeightAveraging) for callback in callbacks):
+        if not any(isinstance(c, WeightAveraging) for c in self.trainer.callbacks):  # type: ignore[attr-defined]
             # for a run with a moving average, load the weights that training continues with
             checkpoint["state_dict"] = checkpoint.get("current_model_state", checkpoint["state_dict"])
         assert self.make_optimizer is not None

@@ -249,8 +249,7 @@ class CheckpointSaver(Checkpoint):
         return trainer.enable_validation and isinstance(every, int) and batches % every == 0
 
     def _is_due(self, trainer: L.Trainer) -> bool:
-        step = trainer.global_step
-        return self.every_n_steps is not None and step % self.every_n_steps == 0
+        return self.every_n_steps is not None and trainer.global_step % self.every_n_steps == 0
 
     def _agree(self, trainer: L.Trainer) -> HostCopy:
         """Returns the signal, and whether a checkpoint is due by time, on any rank."""

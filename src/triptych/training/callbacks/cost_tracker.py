@@ -142,12 +142,7 @@ class CostTracker(L.Callback):
             pl_module.log("lr", optimizer.param_groups[0]["lr"])
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: object,
-        batch: Batch,
-        batch_idx: int,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: Batch, batch_idx: int
     ) -> None:
         """Counts the batch, and logs the cost so far."""
         self.seconds += time.perf_counter() - self._batch_started

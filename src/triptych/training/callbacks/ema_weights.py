@@ -41,11 +41,8 @@ class EMAWeights(WeightAveraging):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Logs which weights are validated and tested."""
-        log.info(
-            "validated, tested and saved: a moving average of the weights, decay min(%s, (1 + t) / (10 + t)) after t "
-            "updates",
-            self.decay,
-        )
+        decay = f"min({self.decay}, (1 + t) / (10 + t))"
+        log.info("validated, tested and saved: a moving average of the weights, decay %s after t updates", decay)
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: object) -> None:
         """Updates the average after a step. (The version of Lightning and PyTorch does not support float16.)"""

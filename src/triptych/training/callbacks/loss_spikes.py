@@ -67,12 +67,7 @@ class LossSpikeMonitor(L.Callback):
         self._pending = [(torch.tensor(loss), tokens, examples) for loss, tokens, examples in state_dict["pending"]]
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         """Stores the loss; checks all stored losses when Lightning logs."""
         self._pending.append((outputs["loss"], batch.num_nonpadding, len(batch.examples)))
@@ -87,9 +82,8 @@ class LossSpikeMonitor(L.Callback):
             if (usual := self.look(number, loss, size)) is not None and trainer.is_global_zero:
                 data: Any = trainer.datamodule  # type: ignore[attr-defined]
                 assert isinstance(data, DataModule)
-                read = data.describe_step(number)
                 what = "step %s: the loss rose to %.4g; %.4g is usual for examples of this size. Examples: %s"
-                log.warning(what, number, loss, usual, read)
+                log.warning(what, number, loss, usual, data.describe_step(number))
 
     def look(self, step: int, loss: float, size: float) -> float | None:
         """Checks the loss of a step, and stores it unless it is a spike.

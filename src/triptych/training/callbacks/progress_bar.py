@@ -59,18 +59,16 @@ class ProgressBar(RichProgressBar):
         super().on_validation_end(trainer, pl_module)
         if self.is_disabled and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             assert isinstance(pl_module, TrainingModule)
-            self._say(
-                trainer, progress_line(pl_module.task, {k: float(v) for k, v in trainer.callback_metrics.items()})
-            )
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            self._say(trainer, progress_line(pl_module.task, metrics))
 
     def _say(self, trainer: L.Trainer, measured: list[str]) -> None:
         if not trainer.is_global_zero:
             return
-        now, step = time.monotonic(), trainer.global_step
-        self._said = now
+        self._said, step = time.monotonic(), trainer.global_step
         said = ", ".join(measured)
         if (left := trainer.max_steps - step) and step > self._first:
-            seconds = left * (now - self._began) / (step - self._first)
+            seconds = left * (self._said - self._began) / (step - self._first)
             said += f"; {left:,} left, about {duration(max(seconds, 1.0))}"
         log.info("step %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
 
@@ -99,9 +97,7 @@ def progress_line(task: Task, metrics: Mapping[str, float]) -> list[str]:
     """
     tested = {name.replace("val/", "test/", 1): value for name, value in metrics.items() if name.startswith("val/")}
     # for a corpus without a known optimum, another score compares runs, which may need decoding, and so the test
-    scores = [
-        *task.comparison_metrics(task.architecture, tested, {}),
-        *task.comparison_metrics(task.architecture, tested, tested),
-    ]
+    optima: list[dict[str, float]] = [{}, tested]
+    scores = [score for optimum in optima for score in task.comparison_metrics(task.architecture, tested, optimum)]
     shown = [f"{s.title} {s.show(tested[s.key])}" for s in scores if s.key in tested and s.key != "test/loss"]
     return [f"validation loss {tested['test/loss']:.3f}", *shown[:1]]

@@ -16,20 +16,12 @@ from triptych.storage.atomic import replacing
 class CSVLogger(Logger):
     """Writes one row per logged step, one column per metric. (Lightning's logger deletes the file of a resumed run.)"""
 
+    name = version = ""  # required by Lightning
+
     def __init__(self, *, path: str) -> None:
         super().__init__()
         self.path = Path(path)
         self._columns: list[str] = []
-
-    @property
-    def name(self) -> str:
-        """An empty name, required by Lightning."""
-        return ""
-
-    @property
-    def version(self) -> str:
-        """An empty version, required by Lightning."""
-        return ""
 
     def log_hyperparams(self, params: Any) -> None:
         """Does nothing, since config.yaml contains the hyperparameters."""
