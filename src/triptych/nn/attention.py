@@ -3,17 +3,17 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.overrides import wrap_torch_function
 
 from triptych.nn.kv_cache import LayerCache
-from triptych.nn.masks import AttentionMask, PackedMask, SlidingWindowBlocks, causal_mask
+from triptych.nn.masks import AttentionMask, PackedMask, causal_mask
 from triptych.nn.positions import Angles, MemoryAngles, rotate
 from triptych.nn.sizes import Sizes
 
@@ -24,6 +24,13 @@ LONGEST_EAGER = 2048
 """Largest number of keys for which the matrix of scores may be held in memory."""
 
 NormWidthName = Literal["head", "all"]
+Kernel = TypeVar("Kernel", bound=Callable[..., Tensor])
+
+
+def interceptable(kernel: Kernel) -> Kernel:
+    """Lets a recorder of attention weights (``triptych.report.attention_maps``) intercept a function of queries, keys
+    and values, as it does torch's kernel."""
+    return cast(Kernel, wrap_torch_function(lambda q, k, v, *_, **__: (q, k, v))(kernel))
 
 
 def attend(
@@ -65,10 +72,11 @@ def attend(
         q, k, v = pad_documents(packing, q, k, v)
         y = attend(q, k, v, of_rows, bias, scale=scale, softcap=softcap, dropout=dropout)
         return pack_documents(packing, y)
-    if attention_mask.local is not None:
-        if bias is None:
-            return attend_locally(q, k, v, attention_mask.local, scale=scale, softcap=softcap, dropout=dropout)
-        attention_mask = attention_mask.dense(q.device)
+    if (local := attention_mask.local) is not None and bias is None:
+        q, k, v, pairs = local.queries_of(q), local.keys_of(k), local.keys_of(v), local.mask(q.device)
+        y = attend_blocks(q, k, v, pairs, scale=scale, softcap=softcap, dropout=dropout)
+        return y[:, :, : local.length]
+    attention_mask = attention_mask.dense(q.device)
     mask, causal = attention_mask.mask, attention_mask.causal
     is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
     if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EAGER):
@@ -115,31 +123,6 @@ def pack_documents(
     return packing.queries.packed(y.transpose(1, 2)).transpose(1, 2)
 
 
-def attend_locally(
-    q: Float[Tensor, "batch heads length head_dim"],
-    k: Float[Tensor, "batch kv_heads length head_dim"],
-    v: Float[Tensor, "batch kv_heads length width"],
-    local: SlidingWindowBlocks,
-    *,
-    scale: float | None,
-    softcap: float | None,
-    dropout: float,
-) -> Float[Tensor, "batch heads length width"]:
-    """Computes ``attend`` within a window; each block of queries and keys is a row of one call.
-
-    Args:
-        q: queries.
-        k: keys.
-        v: values.
-        local: the blocks.
-        scale: factor of the scores; None: 1 / sqrt(head_dim).
-        softcap: see ``attend``.
-        dropout: probability of dropping an attention weight.
-    """
-    q, k, v, mask = local.queries_of(q), local.keys_of(k), local.keys_of(v), local.mask(q.device)
-    return attend_blocks(q, k, v, mask, scale=scale, softcap=softcap, dropout=dropout)[:, :, : local.length]
-
-
 def attend_blocks(
     q: Float[Tensor, "batch heads blocks queries head_dim"],
     k: Float[Tensor, "batch kv_heads blocks keys head_dim"],
@@ -164,11 +147,9 @@ def attend_blocks(
     batch, blocks = q.shape[0], q.shape[2]
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
     mask = mask.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
-    y = attend(
-        q, k.contiguous(), v.contiguous(), AttentionMask(mask=mask), scale=scale, softcap=softcap, dropout=dropout
-    )
-    y = y.reshape(-1, blocks, *y.shape[1:])
-    return y.transpose(1, 2).flatten(2, 3)
+    k, v, visible = k.contiguous(), v.contiguous(), AttentionMask(mask=mask)
+    y = attend(q, k, v, visible, scale=scale, softcap=softcap, dropout=dropout)
+    return y.reshape(-1, blocks, *y.shape[1:]).transpose(1, 2).flatten(2, 3)
 
 
 def reads_packed_rows(q: Float[Tensor, "1 heads queries head_dim"]) -> bool:
@@ -233,6 +214,7 @@ def attend_packed(
     return y.transpose(0, 1)[None]
 
 
+@interceptable
 def attend_eager(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch kv_heads keys head_dim"],
@@ -259,11 +241,6 @@ def attend_eager(
         softcap: see ``attend``.
         dropout: probability of dropping an attention weight.
     """
-    if has_torch_function((q, k, v)):  # such as a recorder of attention weights, as for torch's kernel
-        y: Tensor = handle_torch_function(
-            attend_eager, (q, k, v), q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout
-        )
-        return y
     if q.shape[1] != k.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.mT
@@ -494,11 +471,11 @@ class PairwiseAttention(MultiHeadAttention):
             mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device)
         mask = mask.expand(len(q), 1, queries, keys)
         blind = ~mask.any(-1, keepdim=True)  # padding: softmax over no key at all would be NaN
-        y: Tensor = attend_in_pairs(q, k, v, mask | blind, bias, attention=self.attend_pairs)
-        y = y.masked_fill(blind, 0.0)
+        y = attend_in_pairs(q, k, v, mask | blind, bias, attention=self.attend_pairs).masked_fill(blind, 0.0)
         return y if packing is None else pack_documents(packing, y)
 
 
+@interceptable
 def attend_in_pairs(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch heads keys head_dim"],
@@ -510,9 +487,6 @@ def attend_in_pairs(
 ) -> Float[Tensor, "batch heads queries head_dim"]:
     """Calls ``PairwiseAttention.attend_pairs`` so that ``triptych.report.attention_maps.record_attention`` can
     intercept it."""
-    if has_torch_function((q, k, v)):
-        y: Tensor = handle_torch_function(attend_in_pairs, (q, k, v), q, k, v, mask, bias, attention=attention)
-        return y
     return attention(q, k, v, mask, bias)
 
 

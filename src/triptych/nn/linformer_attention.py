@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import SubquadraticAttention
+from triptych.nn.attention import SubquadraticAttention, interceptable
 from triptych.nn.masks import AttentionMask
 from triptych.nn.sizes import Sizes
 
@@ -67,12 +66,11 @@ class LinformerAttention(SubquadraticAttention):
         v: Float[Tensor, "batch heads keys head_dim"],
         attention_mask: AttentionMask,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        dropout = self.dropout if self.training else 0.0
-        return attend_shortened(
-            q, k, v, self.shorten_keys, self.shorten_values, attention_mask.key_mask, dropout=dropout
-        )
+        key_mask, dropout = attention_mask.key_mask, self.dropout if self.training else 0.0
+        return attend_shortened(q, k, v, self.shorten_keys, self.shorten_values, key_mask, dropout=dropout)
 
 
+@interceptable
 def attend_shortened(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch heads keys head_dim"],
@@ -94,11 +92,6 @@ def attend_shortened(
         key_mask: True at non-padding keys; others are zeros. None: no padding.
         dropout: probability of dropping an attention weight.
     """
-    if has_torch_function((q, k, v)):  # see ``attend_eager``
-        y: Tensor = handle_torch_function(
-            attend_shortened, (q, k, v), q, k, v, shorten_keys, shorten_values, key_mask, dropout=dropout
-        )
-        return y
     if key_mask is not None:
         k, v = (x.masked_fill(~key_mask[:, None, :, None], 0.0) for x in (k, v))
     length = k.shape[2]

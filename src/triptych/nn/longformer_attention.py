@@ -9,9 +9,8 @@ from typing import ClassVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import MultiHeadAttention, attend, attend_blocks, pack_documents
+from triptych.nn.attention import MultiHeadAttention, attend, attend_blocks, interceptable, pack_documents
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import AttentionMask, SlidingWindowBlocks, causal_mask, window_mask
 from triptych.nn.positions import Angles, MemoryAngles, rotate
@@ -76,12 +75,10 @@ class LongformerAttention(MultiHeadAttention):
         memory_angles: MemoryAngles | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
-        y: Tensor
         if memory is not None:
-            y = super().forward(
+            return super().forward(
                 x, memory, attention_mask=attention_mask, angles=angles, memory_angles=memory_angles, cache=cache
             )
-            return y
         assert self.window is not None
         matrices = (self.q, self.k, self.global_q, self.global_k, self.v, self.global_v)
         parts = [self._split(matrix(x)) for matrix in matrices]
@@ -106,24 +103,21 @@ class LongformerAttention(MultiHeadAttention):
             num_global_tokens=self.num_global_tokens,
             dropout=self.dropout if self.training else 0.0,
         )
-        y = self.o((heads if packing is None else pack_documents(packing, heads)).transpose(1, 2).flatten(2))
+        y: Tensor = self.o((heads if packing is None else pack_documents(packing, heads)).transpose(1, 2).flatten(2))
         return y
 
     def _find_global(
         self, k: Float[Tensor, "batch heads keys head_dim"], attention_mask: AttentionMask
     ) -> Bool[Tensor, "batch keys"]:
         """True at global tokens."""
-        real = attention_mask.key_mask
+        real, count = attention_mask.key_mask, attention_mask.num_global_tokens
         if real is None:
             real = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
-        num_global_tokens = (
-            1
-            if attention_mask.num_global_tokens is None
-            else attention_mask.num_global_tokens.clamp(1, self.num_global_tokens)[:, None]
-        )
-        return real & (real.cumsum(1) <= num_global_tokens)
+        most = 1 if count is None else count.clamp(1, self.num_global_tokens)[:, None]
+        return real & (real.cumsum(1) <= most)
 
 
+@interceptable
 def attend_around_global_tokens(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch heads keys head_dim"],
@@ -154,12 +148,6 @@ def attend_around_global_tokens(
         dropout: probability of dropping an attention weight.
     """
     v, global_v = values
-    if has_torch_function((q, k, v)):  # see ``attend_eager``
-        y: Tensor = handle_torch_function(
-            attend_around_global_tokens, (q, k, v), q, k, values, global_q, global_k, is_global, key_mask,
-            window=window, causal=causal, num_global_tokens=num_global_tokens, dropout=dropout,
-        )  # fmt: skip
-        return y
     queries, keys = q.shape[2], k.shape[2]
     index = is_global.long().argmax(1, keepdim=True) + torch.arange(min(num_global_tokens, keys), device=q.device)
     index, exists = index.clamp(max=keys - 1), index < keys

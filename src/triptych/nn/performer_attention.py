@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import SubquadraticAttention
+from triptych.nn.attention import SubquadraticAttention, interceptable
 from triptych.nn.autocast import without_autocast
 from triptych.nn.masks import AttentionMask, causal_mask
 from triptych.nn.positions import MemoryAngles
@@ -91,6 +90,7 @@ class PerformerAttention(SubquadraticAttention):
             return logs
 
 
+@interceptable
 @torch.compiler.disable  # type: ignore[untyped-decorator] # of these sums torch 2.13 compiles a gradient of the queries that is nearly 0
 def attend_by_features(
     q: Float[Tensor, "batch heads queries features"],
@@ -109,9 +109,6 @@ def attend_by_features(
         key_mask: True at non-padding keys; None: no padding.
         causal: whether the sums end at the query's own position.
     """
-    if has_torch_function((q, k, v)):  # see ``attend_eager``
-        y: Tensor = handle_torch_function(attend_by_features, (q, k, v), q, k, v, key_mask, causal=causal)
-        return y
     dtype = v.dtype
     with without_autocast(q.device):
         if key_mask is not None:

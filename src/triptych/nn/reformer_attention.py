@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import SubquadraticAttention, project
+from triptych.nn.attention import SubquadraticAttention, interceptable, project
 from triptych.nn.masks import AttentionMask, SlidingWindowBlocks
 from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
@@ -100,6 +99,7 @@ class ReformerAttention(SubquadraticAttention):
         return buckets if key_mask is None else buckets.masked_fill(~key_mask[:, None], self.num_buckets)
 
 
+@interceptable
 @torch.compiler.disable  # type: ignore[untyped-decorator] # what torch 2.13 makes of its sorting reads beyond the ends of tensors
 def attend_in_buckets(
     q: Float[Tensor, "batch heads queries head_dim"],
@@ -123,11 +123,6 @@ def attend_in_buckets(
         bucket_window: see ``ReformerAttention``.
         causal: whether a query attends only to itself and earlier keys.
     """
-    if has_torch_function((q, k, v)):  # see ``attend_eager``
-        y: Tensor = handle_torch_function(
-            attend_in_buckets, (q, k, v), q, k, v, buckets, bucket_window=bucket_window, causal=causal
-        )
-        return y
     if q.shape[2] < k.shape[2]:
         return attend_newest_in_buckets(q, k, v, buckets, bucket_window=bucket_window)
     local = SlidingWindowBlocks(bucket_window, causal, k.shape[2])
