@@ -192,25 +192,10 @@ class Stack(nn.Module):
         length = x.shape[1] if documents is None else documents.longest
         if documents is not None:
             positions = documents.positions[None]
-        end = (past if positions is None else 0) + length
-        if self.max_positions is not None and end > self.max_positions:
-            part = self.position if self.position.max_positions == self.max_positions else self._attention
-            raise ValueError(
-                f"{end} positions, but shape.max_length={self.max_positions} ({type(part).__name__}); raise "
-                "shape.max_length or use block/position=rotary, which has no limit"
-            )
+        self._check_room((past if positions is None else 0) + length)
         x = self.dropout(self.embed_norm(self.position.add(x, past, positions)))
         attention_mask = {
-            window: self.attention_mask(
-                length,
-                x.device,
-                window=window,
-                past=past,
-                mask=mask,
-                documents=documents,
-                prefix=prefix,
-                num_global_tokens=num_global_tokens,
-            )
+            window: self.attention_mask(length, x.device, window, past, mask, documents, prefix, num_global_tokens)
             for window in set(self.windows)
         }
         if documents is None or memory_documents is None:
@@ -224,15 +209,21 @@ class Stack(nn.Module):
             places = positions[:, None]
         else:
             places = torch.arange(past, past + length, device=x.device)
-        angles = {window: self.position.angles(places, window) for window in set(self.windows)}
-        cross_angles = self._cross_angles(places, memory, memory_documents)
-        return self._run(x, attention_mask, bias, angles, memory, memory_attention_mask, cross_angles, cache)
+        return self._run(x, attention_mask, bias, places, memory, memory_attention_mask, memory_documents, cache)
+
+    def _check_room(self, end: int) -> None:
+        """Raises an error if there are fewer than ``end`` positions."""
+        if self.max_positions is not None and end > self.max_positions:
+            part = self.position if self.position.max_positions == self.max_positions else self._attention
+            raise ValueError(
+                f"{end} positions, but shape.max_length={self.max_positions} ({type(part).__name__}); raise "
+                "shape.max_length or use block/position=rotary, which has no limit"
+            )
 
     def attention_mask(
         self,
         length: int,
         device: torch.device,
-        *,
         window: int | None = None,
         past: int = 0,
         mask: Bool[Tensor, "batch keys"] | None = None,
@@ -294,17 +285,11 @@ class Stack(nn.Module):
             memory_mask: True at non-padding positions of the memory.
             cache: a cache of ``StaticLayerCache``s.
         """
+        x = self.dropout(self.embed_norm(self.position.add(x, 0, positions)))
         attention_mask = {window: AttentionMask.at(place, mask, window=window) for window in set(self.windows)}
-        return self._run(
-            self.dropout(self.embed_norm(self.position.add(x, 0, positions))),
-            attention_mask,
-            None if bias is None else bias.index_select(2, place),
-            {window: self.position.angles(positions[:, None], window) for window in set(self.windows)},
-            memory,
-            AttentionMask(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
-            self._cross_angles(positions[:, None], memory, None),
-            cache,
-        )
+        memory_attention_mask = AttentionMask(mask=None if memory_mask is None else memory_mask[:, None, None, :])
+        bias, places = None if bias is None else bias.index_select(2, place), positions[:, None]
+        return self._run(x, attention_mask, bias, places, memory, memory_attention_mask, None, cache)
 
     def _cross_angles(
         self,
@@ -313,27 +298,28 @@ class Stack(nn.Module):
         memory_documents: PackedLayout | None,
     ) -> tuple[Angles, MemoryAngles] | None:
         """Returns the rotary angles of cross-attention at these positions and at those of the memory, or None."""
-        if memory is None or (own := self.position.cross_angles(places)) is None:
+        if memory is None:
             return None
         of_memory = torch.arange(memory.shape[1], device=places.device)
         if memory_documents is not None:
             of_memory = memory_documents.positions
-        angles = self.position.cross_angles(of_memory)
-        assert angles is not None
-        return own, angles
+        own, angles = self.position.cross_angles(places), self.position.cross_angles(of_memory)
+        return None if own is None or angles is None else (own, angles)
 
     def _run(
         self,
         x: Float[Tensor, "batch length d_model"],
         attention_mask: Mapping[int | None, AttentionMask],
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
-        angles: Mapping[int | None, Angles | None],
+        places: Int[Tensor, "*rows length"],
         memory: Float[Tensor, "memories source d_model"] | None,
         memory_attention_mask: AttentionMask,
-        cross_angles: tuple[Angles, MemoryAngles] | None,
+        memory_documents: PackedLayout | None,
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """Runs the blocks in order; ``attention_mask`` and ``angles`` are given per window."""
+        """Runs the blocks in order; ``attention_mask`` is given per window; ``places`` are the positions of ``x``."""
+        angles = {window: self.position.angles(places, window) for window in set(self.windows)}
+        cross_angles = self._cross_angles(places, memory, memory_documents)
         trains = torch.is_grad_enabled()
         blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
         if self.activation_checkpointing and trains:
