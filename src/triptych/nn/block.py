@@ -98,12 +98,7 @@ class Block(nn.Module):
             assert self.cross_attention is not None
             own, of_memory = cross_angles or (None, None)
             y: Tensor = self.cross_attention(
-                x,
-                memory,
-                attention_mask=memory_attention_mask,
-                angles=own,
-                memory_angles=of_memory,
-                cache=memory_cache,
+                x, memory, attention_mask=memory_attention_mask, angles=own, memory_angles=of_memory, cache=memory_cache
             )
             return y
 

@@ -106,11 +106,9 @@ class PatchEmbedding(nn.Module):
             raise ValueError(
                 f"image_embedding.mean={mean} and image_embedding.std={std}: expected numbers or null for both"
             )
+        if mean is not None and normalized:
+            raise ValueError(f"image_embedding.mean={list(mean)}: expected image_embedding.normalized=false with it")
         if mean is not None and std is not None:
-            if normalized:
-                raise ValueError(
-                    f"image_embedding.mean={list(mean)}: expected image_embedding.normalized=false with it"
-                )
             for name, numbers in (("mean", mean), ("std", std)):
                 if len(numbers) != num_channels or (name == "std" and min(numbers) <= 0):
                     what = "a number" if name == "mean" else "a number above 0"

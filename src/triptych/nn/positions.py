@@ -241,22 +241,15 @@ class Rotary(Position):
             )
         width = int(partial_rotary_factor * sizes.head_dim)
         if width % 2 or not width:
-            part = (
-                ""
-                if partial_rotary_factor == 1
-                else f", of which block.position.partial_rotary_factor={partial_rotary_factor} are {width}"
-            )
+            part = ""
+            if partial_rotary_factor < 1:
+                part = f", of which block.position.partial_rotary_factor={partial_rotary_factor} are {width}"
             raise ValueError(f"head_dim={sizes.head_dim}{part}: rotary positions need an even width of each head")
         for name, value in (("theta", theta), ("local_theta", local_theta)):
             if value is not None and value <= 0:
                 raise ValueError(f"block.position.{name}={value}: expected more than 0")
-        self.width, self.theta, self.local_theta, self.scaling, self.cross = (
-            width,
-            theta,
-            local_theta,
-            scaling,
-            rotate_cross_attention,
-        )
+        self.width, self.theta, self.local_theta = width, theta, local_theta
+        self.scaling, self.cross = scaling, rotate_cross_attention
 
     def cross_angles(self, places: Int[Tensor, "*rows length"]) -> Angles | None:
         return self.angles(places) if self.cross else None

@@ -92,10 +92,7 @@ def cross_entropy_rows(
     return total, of_logits.to(kind), of_labels.to(kind)
 
 
-Answer = Callable[
-    [Tensor, Tensor, float, float, float | None, torch.dtype, float],
-    tuple[Tensor, Tensor, Tensor],
-]
+Answer = Callable[[Tensor, Tensor, float, float, float | None, torch.dtype, float], tuple[Tensor, Tensor, Tensor]]
 """The type of ``cross_entropy_rows``."""
 
 
