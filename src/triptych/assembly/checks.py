@@ -162,10 +162,9 @@ def check_windows(config: DictConfig) -> None:
 
 def check_accelerator(config: DictConfig) -> None:
     """Checks that a GPU is available if the configuration needs one."""
-    if config.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise ConfigError(
-            f"trainer.accelerator={config.trainer.accelerator}: no GPU is available; expected cpu or auto"
-        )
+    accelerator = config.trainer.accelerator
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"trainer.accelerator={accelerator}: no GPU is available; expected cpu or auto")
 
 
 def check_compiler(config: DictConfig) -> None:

@@ -58,9 +58,8 @@ def check_corpus(config: DictConfig) -> None:
             f"data._target_={config.data._target_}: a corpus needs {', '.join(CORPUS)}; this one lacks "
             f"{', '.join(lacking)}"
         )
-    name = re.sub(
-        "(?<!^)(?=[A-Z])", "_", corpus.__name__.removesuffix("Corpus")
-    ).lower()  # data=tagged_text is TaggedText
+    # data=tagged_text is TaggedText
+    name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__.removesuffix("Corpus")).lower()
     if missing := task.missing(corpus.columns):
         other = corpus_of_files(task)
         raise ConfigError(

@@ -16,7 +16,6 @@ from triptych.tasks import Task
 log = logging.getLogger("triptych")
 
 HEAD, OUTPUT, EMBEDDING = "head.", "head.output.weight", "embedding.tokens.weight"
-EMBEDDING_OF_SOURCE = f"source_{EMBEDDING}"
 CROSS = ".cross_"
 """Part of the names of cross-attention weights and their residual connection."""
 DISTANCES = "position.table.weight"

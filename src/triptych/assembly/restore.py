@@ -37,11 +37,10 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
     given = {key: config[key] for key in keys if config[key] is not None}
     if not given:
         return
+    key, value = next(iter(given.items()))
     if not isinstance(task, GenerativeTask):
-        key, value = next(iter(given.items()))
         raise ConfigError(f"{key}={value}: {task.name} does not generate text")
     if isinstance(task, ImageGeneration):
-        key, value = next(iter(given.items()))
         raise ConfigError(f"{key}={value}: image generation does not use beam search")
     with error_prefix():
         task.search = replace(task.search, **given)

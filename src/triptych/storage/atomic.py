@@ -30,14 +30,11 @@ def replacing(path: Path) -> Iterator[Path]:
         os.fsync(folder)
         os.close(folder)
     except BaseException as error:
-        failure = None
         temporary.unlink(missing_ok=True)  # before counting the free bytes
         # torch's writer turns an OSError into a RuntimeError; a RunError has its own message
         if isinstance(error, OSError | RuntimeError) and not isinstance(error, RunError):
             free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
-            failure = RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free")
-        if failure is not None:
-            raise failure from error
+            raise RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free") from error
         raise
 
 

@@ -228,6 +228,4 @@ SETS = _read_sets()
 def check_folder(folder: str) -> None:
     """Checks that the data folder exists."""
     if not Path(folder).is_dir():
-        from triptych.storage.downloads import advice  # needs rich
-
         raise ConfigError(f"data.dir={folder}: no such folder ({Path(folder).resolve()}){advice(folder)}")
