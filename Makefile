@@ -40,12 +40,12 @@ quick: .venv/installed
 test: .venv/installed
 	TRIPTYCH_DURATIONS=$(if $(DURATIONS),write,read) .venv/bin/python -m pytest
 
-docs: .venv/docs
-	.venv/bin/sphinx-build --quiet --fail-on-warning --conf-dir docs . outputs/site
+docs: .venv/installed
+	PYTHONPATH=$(CURDIR)/tests/quick_start .venv/bin/sphinx-build --quiet --fail-on-warning --conf-dir docs . outputs/site
 	.venv/bin/python -m pytest -n 0 -m site tests/test_site.py
 
 faults: .venv/installed
-	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m "faults$(if $(FULL),, and not nightly)" -n 4 $(FAULTS)
+	PYTHONPATH=$(CURDIR)/tests/quick_start TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m "faults$(if $(FULL),, and not nightly)" -n 4 $(FAULTS)
 	cat outputs/faults.md
 
 nightly: .venv/installed
@@ -111,12 +111,8 @@ INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --
 	touch $@
 
 .venv/installed: .venv/pip pyproject.toml
-	$(INSTALL) --editable '.[dev,bench]'
+	$(INSTALL) --editable '.[dev,bench,docs]'
 	touch .venv/base $@
-
-.venv/docs: .venv/installed
-	$(INSTALL) --editable '.[docs]'
-	touch $@
 
 clean:
 	rm -rf .venv outputs

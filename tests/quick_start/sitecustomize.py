@@ -1,6 +1,7 @@
-"""Found by every Python that the tests start (see conftest.py), not by the tests themselves. torchmetrics imports these
-two whenever they are installed, which is a third of the start of a process, for metrics that nobody here uses; in this
-project only tests import them. So this is a start as where they are not installed."""
+"""Found by every Python that the tests start (see shared_fixtures.py), and by ``make faults`` and ``make docs``; not by
+the tests of ``make test``. torchmetrics imports these two whenever they are installed, a third of the start of a
+process, for metrics that Triptych does not use; in this project only tests import them. So this is a start as where
+they are not installed."""
 
 import sys
 from types import ModuleType

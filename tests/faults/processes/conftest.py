@@ -16,15 +16,16 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from torch import Tensor
 
 import tiny
 from clock import bound, wait_until
 from commands import Command
-from triptych.config.overrides import write_override
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TINY = [
     *tiny.TINY, "experiment=dates/classification", "model=decoder_only", "trainer.accelerator=cpu",
@@ -71,6 +72,8 @@ class Training:
 
     def command(self, *overrides: str, before: tuple[str, ...] = ()) -> list[str]:
         """The words of the command that ``start`` starts."""
+        from triptych.config.overrides import write_override  # no process that only hands out tests needs it
+
         own = [*TINY, *RECORDING, write_override("run_dir", str(self.run_dir))]
         return [*before, sys.executable, "-m", "triptych", "train", *own, *overrides]
 
@@ -128,8 +131,10 @@ class Training:
 
         wait_until(is_there, seconds, f"step {count}")
 
-    def weights(self, rank: int = 0) -> dict[str, Tensor]:
+    def weights(self, rank: int = 0) -> "dict[str, Tensor]":
         """What a rank had at the end of its training."""
+        import torch  # as above
+
         weights: dict[str, Tensor] = torch.load(self.folder / f"weights-{rank}.pt", weights_only=True)
         return weights
 
