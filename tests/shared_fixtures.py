@@ -49,6 +49,7 @@ def _commands(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # shared by all workers
     os.environ["TRIPTYCH_CACHE"] = str(folder / "cache")
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # a waiting thread would keep a core from the other processes
     os.environ["PRELOADED"] = str(folder / "preloaded")
     path = [str(Path(__file__).with_name("quick_start")), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)

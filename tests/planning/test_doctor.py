@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 import tiny
 from clock import check_within
@@ -24,7 +24,7 @@ from triptych.launch.sweep import job_directory
 from triptych.models.flops import count_parameters, forward_flops
 from triptych.planning import batch_shapes
 from triptych.planning.batch_shapes import inspect_data
-from triptych.planning.check_results import check_allocation, check_run_dir, size
+from triptych.planning.check_results import check_allocation, check_memory, check_run_dir, size
 from triptych.planning.doctor import processes_of
 from triptych.planning.forecast import UTILISATION, computed_seconds, make_forecast
 from triptych.planning.gpus import GPUS
@@ -151,6 +151,25 @@ class TestBeyondThisMachine:
         seconds = computed_seconds(forecast, GPUS["h100"])
         without = computed_seconds(replace(forecast, recomputed=0.0), GPUS["h100"])
         assert seconds == pytest.approx((1 + forecast.recomputed) * without)
+
+    @pytest.mark.parametrize(
+        ("overrides", "key"),
+        [([], "batch.global_size"), (["batch.global_size=null", "batch.max_tokens=2000"], "batch.max_tokens")],
+    )
+    def test_a_device_that_is_nearly_full_is_a_warning(
+        self, chosen: Callable[..., DictConfig], overrides: list[str], key: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It names a key that exists."""
+        config = with_parts(chosen(*JOB, *overrides))
+        forecast = make_forecast(inspect_data(config, None, 1).estimate(config), 1, GPUS["h100"])
+        needed = forecast.memory_on_gpus.ddp(1, forecast.estimate.rows).total
+        with caplog.at_level("WARNING"):
+            check_memory(forecast, replace(GPUS["h100"], memory=2 * needed), sharded=False)
+            assert caplog.messages == []
+            check_memory(forecast, replace(GPUS["h100"], memory=needed + 1), sharded=False)
+        [warning] = caplog.messages
+        assert warning.endswith(f"raise trainer.accumulate_grad_batches, or lower {key}")
+        assert OmegaConf.select(config, key)
 
     def test_the_optimizer_computes_too(self, chosen: Callable[..., DictConfig]) -> None:
         """Its steps are counted once for all processes, and take time in each."""

@@ -25,7 +25,7 @@ from triptych.launch.lock import locked
 from triptych.launch.processes import RankInfo
 from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
-from triptych.planning.memory import USABLE
+from triptych.planning.memory import USABLE, stored_bytes
 from triptych.storage.run_directory import RunDirectory
 from triptych.testing import check_part, is_foreign
 from triptych.training.strategies import check_place, check_split
@@ -191,10 +191,10 @@ def check_own_parts(config: DictConfig) -> list[str]:
 
 def check_disk(config: DictConfig, forecast: Forecast) -> str:
     """Checks that the disk has space for the checkpoints: the kept ones, the best one, and one being written."""
-    whole = forecast.memory.ddp(1, 1)
-    checkpoint = whole.weights + whole.optimizer + whole.average
+    weights = stored_bytes(forecast.network)
+    checkpoint = weights + forecast.memory.optimizer + forecast.memory.average
     count = config.callbacks.checkpoints.keep_latest + 2
-    needed, free = count * checkpoint + whole.weights, shutil.disk_usage(existing(Path(config.run_dir))).free
+    needed, free = count * checkpoint + weights, shutil.disk_usage(existing(Path(config.run_dir))).free
     checkpoints = f"{counted(count, 'checkpoint')} of {size(checkpoint)}"
     text = f"{size(needed)} for {checkpoints} and the weights; {size(free)} are free"
     if needed > free:
@@ -240,7 +240,7 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     if sharing * footprint.state > device.memory:
         raise ConfigError(f"{text}; weights, gradients and optimizer alone need {size(sharing * footprint.state)}")
     if sharing * footprint.total > USABLE * device.memory:
-        key = "size" if config.batch.max_tokens is None else "tokens"
+        key = "global_size" if config.batch.max_tokens is None else "max_tokens"
         advice = f"raise trainer.accumulate_grad_batches, or lower batch.{key}"
         log.warning("%s, of which %.0f %% are usable: %s", text, 100 * USABLE, advice)
     return text

@@ -71,7 +71,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
     flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unprojected).values())
-    network = check_network(config).to(precision.dtype)
+    network = network.to(precision.dtype)
     optimizer = build(config, "optimizer")
     of_rows = partial(batch_bytes, network, precision, estimate)
     here, on_gpus = (cache(partial(of_rows, on_gpu=on)) for on in (device.is_gpu, True))

@@ -66,7 +66,7 @@ def get_or_make(path: Path, read: Callable[[], Entry | None], make: Callable[[],
 def get_or_make_best_effort(
     path: Path, what: str, read: Callable[[], Entry | None], make: Callable[[], Entry], write: Callable[[Entry], None]
 ) -> Entry:
-    """Like ``cached``, but only logs a warning if the cache cannot be written.
+    """Like ``get_or_make``, but only logs a warning if the cache cannot be written.
 
     Args:
         what: subject and verb of the warning, such as "the tokenizer is".

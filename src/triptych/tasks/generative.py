@@ -101,7 +101,7 @@ class GenerativeTask(Task):
         """Encodes source and target: separately for the encoder-decoder, as one text with target labels for a decoder.
 
         Args:
-            source: see ``asking``.
+            source: see ``build_prompt``.
             target: the text to generate.
         """
         special = self.tokenizer.special
@@ -128,7 +128,7 @@ class GenerativeTask(Task):
         """Truncates a source, and keeps its end tokens.
 
         Args:
-            source: see ``asking``.
+            source: see ``build_prompt``.
         """
         if len(source) <= self.prompt_length:
             return [*source]

@@ -131,7 +131,7 @@ class ImageGeneration(GenerativeTask):
         """Encodes a text and the tokens of an image.
 
         Args:
-            source: see ``asking``.
+            source: see ``build_prompt``.
         """
         special, given, hidden = self.tokenizer.special, len(source), [IGNORE_INDEX] * len(source)
         if self.architecture == "full":
@@ -172,7 +172,7 @@ class ImageGeneration(GenerativeTask):
         """Truncates a text, and keeps its end tokens.
 
         Args:
-            source: see ``asking``.
+            source: see ``build_prompt``.
         """
         most, end = self.max_length, len(self.tokenizer.special.end)
         if self.architecture != "full":  # only an encoder reads the last pixel

@@ -248,7 +248,7 @@ class Task(ABC):
 
     @classmethod
     def info(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskInfo:
-        """Returns the facts about this task that a comparison needs; see ``scores``."""
+        """Returns the facts about this task that a comparison needs; see ``comparison_metrics``."""
         scores = cls.comparison_metrics(architecture, metrics, optimum)
         return TaskInfo(cls.title, scores, cls.not_comparable, *cls.ranked_by, generates_text=cls.generates_text)
 

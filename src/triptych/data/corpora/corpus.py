@@ -42,7 +42,7 @@ class Corpus(Protocol):
     Attributes:
         columns: fields of ``Example`` that the corpus has, or ``long_text``, which is read in windows. A task needs
             some of them.
-        facts: metadata for checkpoints.
+        info: metadata for checkpoints.
 
     If the examples of a Triptych corpus depend only on its settings, it sets ``is_made = True``, and they are cached.
     """
