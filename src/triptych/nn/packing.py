@@ -27,8 +27,7 @@ class PackedLayout:
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
-        self.longest = max(lengths, default=0)
-        self._shape = len(lengths), self.longest
+        self._shape = len(lengths), max(lengths, default=0)
         total, starts = sum(lengths), copy_to_device(torch.tensor([0, *accumulate(lengths)]), device)
         self._sizes = starts.diff()
         self.numbers = torch.arange(len(lengths), device=device).repeat_interleave(self._sizes, output_size=total)
@@ -36,6 +35,11 @@ class PackedLayout:
         self.starts = starts.to(torch.int32)
         self._slots = self.numbers * self.longest + self.positions  # in padded rows, one per document
         self._are_alike = total == len(lengths) * self.longest
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest document."""
+        return self._shape[1]
 
     @property
     def mask(self) -> Bool[Tensor, "documents longest"] | None:

@@ -298,13 +298,14 @@ class Stack(nn.Module):
         memory_documents: PackedLayout | None,
     ) -> tuple[Angles, MemoryAngles] | None:
         """Returns the rotary angles of cross-attention at these positions and at those of the memory, or None."""
-        if memory is None:
+        if memory is None or (own := self.position.cross_angles(places)) is None:
             return None
         of_memory = torch.arange(memory.shape[1], device=places.device)
         if memory_documents is not None:
             of_memory = memory_documents.positions
-        own, angles = self.position.cross_angles(places), self.position.cross_angles(of_memory)
-        return None if own is None or angles is None else (own, angles)
+        angles = self.position.cross_angles(of_memory)
+        assert angles is not None
+        return own, angles
 
     def _run(
         self,

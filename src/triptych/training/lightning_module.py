@@ -158,7 +158,9 @@ class TrainingModule(L.LightningModule):
         """Checks the last step."""
         self.on_nonfinite.look()
 
-    on_validation_start = on_train_end  # so that weights that are not finite are not validated
+    def on_validation_start(self) -> None:
+        """Checks the last step, so that weights that are not finite are not validated."""
+        self.on_nonfinite.look()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds a validation batch to the metrics."""
