@@ -24,6 +24,10 @@ AUTO_CLASSES = {
     "CLIPModel": "AutoModel",
 }
 """The automatic class of ``transformers``, by the ending of the class that it loads."""
+WRITING = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForCausalLM")
+KINDS = {"full": "full (encoder-decoder)", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
+RECORDED = {"data": "data", "seed": "seed", "steps": "steps", "train_tokens": "training tokens"}
+HEADER = ("---", "library_name: transformers", "tags:", "- triptych", "---")
 
 
 def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]) -> str:
@@ -33,61 +37,19 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         class_name: class of ``transformers`` that loads the folder.
         record: the run's summary.json; empty without one.
     """
-    auto = next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
-    answers = auto == "AutoModelForQuestionAnswering"
-    asked = '"QUESTION", "TEXT"' if answers else '"..."'
-    writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForCausalLM")
-    kinds = {"full": "full (encoder-decoder)", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
     info = {
         "task": task.name.replace("_", " "),
-        "architecture": kinds[task.architecture],
+        "architecture": KINDS[task.architecture],
         "parameters": f"{count_parameters(task.network)[0]:,}",
     }
-    recorded = {"data": "data", "seed": "seed", "steps": "steps", "train_tokens": "training tokens"}
-    info |= {
-        text: f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
-        for key, text in recorded.items()
-        if key in record
-    }
-    labels = task.labels
-    if labels:
+    for key, text in RECORDED.items():
+        if key in record:
+            info[text] = f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
+    if labels := task.labels:
         info["classes"] = ", ".join(labels)
-    reads_text = task.has_tokens
-    reader = "tokenizer" if task.audio is None and not task.is_dual_encoder else "processor"
-    lines = [
-        "---",
-        "library_name: transformers",
-        "tags:",
-        "- triptych",
-        "---",
-        f"# {name}",
-        "",
-        "Trained with Triptych; exported for `transformers`.",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| {key} | {value} |" for key, value in info.items()),
-        "",
-        "```python",
-        f"from transformers import {auto}" + (f", Auto{reader.title()}" if reads_text else ""),
-        "",
-        *([f'{reader} = Auto{reader.title()}.from_pretrained("{name}")'] if reads_text else []),
-        f'model = {auto}.from_pretrained("{name}")',
-        *_inputs(task, asked),
-    ]
-    if writes:
-        new = "outputs" if task.architecture == "full" else "outputs[:, inputs.input_ids.shape[1] :]"
-        lines += [
-            "outputs = model.generate(**inputs)",
-            f"{reader}.batch_decode({new}, skip_special_tokens=True)",
-        ]
-    elif answers:
-        lines += ["outputs = model(**inputs)  # start_logits and end_logits of each token"]
-    elif task.is_dual_encoder:
-        lines += ["logits = model(**inputs).logits_per_image  # a row for each image, a column for each text"]
-    else:
-        lines += ["logits = model(**inputs).logits"]
-    lines += ["```", ""]
+    lines = [*HEADER, f"# {name}", "", "Trained with Triptych; exported for `transformers`.", "", "| | |", "|---|---|"]
+    lines += [*(f"| {key} | {value} |" for key, value in info.items()), ""]
+    lines += ["```python", *_usage(name, task, class_name), "```", ""]
     if record.get("weights_sha256") == weights_sha256(task.network):  # not the metrics of another checkpoint
         lines += ["Measured at the end of training:", "", "| metric | value |", "|---|---|"]
         lines += [*(f"| {key} | {value:.4f} |" for key, value in record["metrics"].items()), ""]
@@ -96,6 +58,28 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     if commit := record.get("git_commit"):
         lines += [f"Commit of the code: {commit}", ""]
     return "\n".join(lines)
+
+
+def _usage(name: str, task: Task, class_name: str) -> list[str]:
+    """The code that loads the model and computes its outputs."""
+    auto = next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
+    reader = "tokenizer" if task.audio is None and not task.is_dual_encoder else "processor"
+    lines = [f"from transformers import {auto}" + (f", Auto{reader.title()}" if task.has_tokens else ""), ""]
+    if task.has_tokens:
+        lines += [f'{reader} = Auto{reader.title()}.from_pretrained("{name}")']
+    answers = auto == "AutoModelForQuestionAnswering"
+    asked = '"QUESTION", "TEXT"' if answers else '"..."'
+    lines += [f'model = {auto}.from_pretrained("{name}")', *_inputs(task, asked)]
+    if auto in WRITING:
+        new = "outputs" if task.architecture == "full" else "outputs[:, inputs.input_ids.shape[1] :]"
+        lines += ["outputs = model.generate(**inputs)", f"{reader}.batch_decode({new}, skip_special_tokens=True)"]
+    elif answers:
+        lines += ["outputs = model(**inputs)  # start_logits and end_logits of each token"]
+    elif task.is_dual_encoder:
+        lines += ["logits = model(**inputs).logits_per_image  # a row for each image, a column for each text"]
+    else:
+        lines += ["logits = model(**inputs).logits"]
+    return lines
 
 
 def _inputs(task: Task, asked: str) -> list[str]:

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -113,8 +113,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
     if task.architecture == "full":
         ids["decoder_start_token_id"] = special.start
-    labels = task.labels
-    labels = labels if task.name in CLASSIFYING else ()
+    labels = task.labels if task.name in CLASSIFYING else ()
     family = write_network(path, network, config, task.name, labels=labels, special=ids, families=families)
     if reads_text:
         continues_text = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
@@ -122,13 +121,12 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         begin, end = special.begin, special.end if not continues_text else (special.sep,) if ends_with_sep else ()
         if task.audio is not None:  # the decoder generates its texts
             begin, end = (special.start, *special.target_begin), (special.eos,)
-        side: Literal["left", "right"] = "left" if continues_text else "right"
         write_tokenizer(
             tokenizer,
             path,
             begin=begin,
             end=end,
-            padding_side=side,
+            padding_side="left" if continues_text else "right",
             model_max_length=task.max_length,
             has_token_types=task.reads_pairs and reads_token_types(task.network),
         )

@@ -89,9 +89,8 @@ def read_generation(
         ConfigError: the file contradicts the tokenizer, or has invalid settings.
     """
     path = folder / FILE if (folder / FILE).is_file() else folder / "config.json"
-    values = {
-        name: value for name, value in read_json_object(path).items() if value is not None and not name.startswith("_")
-    }
+    content = read_json_object(path)
+    values = {name: value for name, value in content.items() if value is not None and not name.startswith("_")}
     ends = values.get("eos_token_id", special.eos)
     ends = ends if isinstance(ends, list) else [ends]
     starts = [values.get("decoder_start_token_id", special.start) if is_full else special.start]

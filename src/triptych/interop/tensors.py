@@ -41,12 +41,9 @@ class Tensors(Mapping[str, Tensor]):
                 said = outside[0] if outside else "no file"
                 raise ConfigError(f"{folder / INDEX}: weight_map names {said}; expected files in this folder")
         else:
-            others = sorted(file.name for file in folder.glob("*.bin"))
-            pickle = (
-                f"; {others[0]} is a pickle, which Triptych never reads: save the weights as safetensors"
-                if others
-                else ""
-            )
+            pickle = ""
+            if others := sorted(file.name for file in folder.glob("*.bin")):
+                pickle = f"; {others[0]} is a pickle, which Triptych never reads: save the weights as safetensors"
             raise ConfigError(f"{folder}: {FILE} not found{pickle}")
         found: dict[str, Any] = {}
         for name in names:
