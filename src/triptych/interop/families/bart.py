@@ -13,22 +13,32 @@ from triptych.interop.families.family import WRITING, Family, HFConfig, Settings
 GENERATIVE = (*WRITING, "language_modeling")
 """Tasks for which a full model generates tokens; one class of ``transformers`` serves all of them."""
 
-SUBLAYERS = {
-    "self_attention.q": "self_attn.q_proj",
-    "self_attention.k": "self_attn.k_proj",
-    "self_attention.v": "self_attn.v_proj",
-    "self_attention.o": "self_attn.out_proj",
-    "self_residual.norm": "self_attn_layer_norm",
-    "cross_attention.q": "encoder_attn.q_proj",
-    "cross_attention.k": "encoder_attn.k_proj",
-    "cross_attention.v": "encoder_attn.v_proj",
-    "cross_attention.o": "encoder_attn.out_proj",
-    "cross_residual.norm": "encoder_attn_layer_norm",
-    "feed_forward.up": "fc1",
-    "feed_forward.down": "fc2",
-    "feed_forward_residual.norm": "final_layer_norm",
+STACK = {
+    "position.table": "embed_positions.weight",
+    "layers.{}.self_attention.q": "layers.{}.self_attn.q_proj",
+    "layers.{}.self_attention.k": "layers.{}.self_attn.k_proj",
+    "layers.{}.self_attention.v": "layers.{}.self_attn.v_proj",
+    "layers.{}.self_attention.o": "layers.{}.self_attn.out_proj",
+    "layers.{}.self_residual.norm": "layers.{}.self_attn_layer_norm",
+    "layers.{}.cross_attention.q": "layers.{}.encoder_attn.q_proj",
+    "layers.{}.cross_attention.k": "layers.{}.encoder_attn.k_proj",
+    "layers.{}.cross_attention.v": "layers.{}.encoder_attn.v_proj",
+    "layers.{}.cross_attention.o": "layers.{}.encoder_attn.out_proj",
+    "layers.{}.cross_residual.norm": "layers.{}.encoder_attn_layer_norm",
+    "layers.{}.feed_forward.up": "layers.{}.fc1",
+    "layers.{}.feed_forward.down": "layers.{}.fc2",
+    "layers.{}.feed_forward_residual.norm": "layers.{}.final_layer_norm",
+    "final_norm": "layer_norm",
 }
-OUTSIDE = {"position.table": "embed_positions.weight", "embed_norm": "layernorm_embedding", "final_norm": "layer_norm"}
+"""Their name of each module within a stack."""
+DECODER_SIZES = {"num_layers": "decoder_layers", "num_heads": "decoder_attention_heads", "d_ff": "decoder_ffn_dim"}
+"""Their names of the sizes of the decoder, which may differ from those of the encoder."""
+
+
+def stack_names(names: Mapping[str, str]) -> dict[str, str]:
+    """The names of the encoder and the decoder, given those within a stack."""
+    stacks = ("encoder", "decoder")
+    return {f"{stack}.{ours}": f"model.{stack}.{theirs}" for stack in stacks for ours, theirs in names.items()}
 
 
 class Bart(Family):
@@ -41,31 +51,16 @@ class Bart(Family):
         **dict.fromkeys(GENERATIVE, "BartForConditionalGeneration"),
         "classification": "BartForSequenceClassification",
     }
-    names = {
-        "embedding.tokens": "model.shared",
-        **{
-            f"{stack}.{ours}": f"model.{stack}.{theirs}"
-            for stack in ("encoder", "decoder")
-            for ours, theirs in OUTSIDE.items()
-        },
-        **{
-            f"{stack}.layers.{{}}.{ours}": f"model.{stack}.layers.{{}}.{theirs}"
-            for stack in ("encoder", "decoder")
-            for ours, theirs in SUBLAYERS.items()
-        },
-    }
+    names = {"embedding.tokens": "model.shared", **stack_names({**STACK, "embed_norm": "layernorm_embedding"})}
     heads = {
         **{
             key: {"head.output.weight": "lm_head.weight", "head.output.bias": "final_logits_bias"} for key in GENERATIVE
         },
         "classification": {"head.dense": "classification_head.dense", "head.output": "classification_head.out_proj"},
     }
-    copies = {
-        "model.encoder.embed_tokens.weight": "model.shared.weight",
-        "model.decoder.embed_tokens.weight": "model.shared.weight",
-    }
-    tied_copies = {"lm_head.weight": "model.shared.weight"}
     own_if_untied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+    copies = dict.fromkeys(own_if_untied, "model.shared.weight")
+    tied_copies = {"lm_head.weight": "model.shared.weight"}
     sizes = {
         "d_model": "d_model",
         "num_layers": "encoder_layers",
@@ -85,9 +80,7 @@ class Bart(Family):
             "shape.vocab_size": config.size("vocab_size"),
             **self.plain_settings(config),
             "shape.max_length": config.size("max_position_embeddings"),
-            "model.decoder.num_layers": config.size("decoder_layers"),
-            "model.decoder.num_heads": config.size("decoder_attention_heads"),
-            "model.decoder.d_ff": config.size("decoder_ffn_dim"),
+            **{f"model.decoder.{ours}": config.size(theirs) for ours, theirs in DECODER_SIZES.items()},
             "block.norm.eps": 1e-5,
             "block/residual": "post_norm",
             "block.embed_norm": True,
@@ -103,9 +96,7 @@ class Bart(Family):
 
     def config(self, model: Settings) -> dict[str, Any]:
         return {
-            "decoder_layers": model["decoder.num_layers"],
-            "decoder_attention_heads": model["decoder.num_heads"],
-            "decoder_ffn_dim": model["decoder.d_ff"],
+            **{theirs: model[f"decoder.{ours}"] for ours, theirs in DECODER_SIZES.items()},
             "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": max(model["encoder.max_length"], model["decoder.max_length"]),
             **self.plain_config(model),

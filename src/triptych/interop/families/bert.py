@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import ENCODER_CLASSES, Family, HFConfig, Settings, hf_activation
 
 LAYER = "bert.encoder.layer.{}."
 
@@ -19,12 +19,7 @@ class Bert(Family):
     model_type = "bert"
     architecture = "encoder_only"
     prefix = "bert."
-    classes = {
-        "denoising": "BertForMaskedLM",
-        "classification": "BertForSequenceClassification",
-        "tagging": "BertForTokenClassification",
-        "question_answering": "BertForQuestionAnswering",
-    }
+    classes = {task: f"Bert{ending}" for task, ending in ENCODER_CLASSES.items()}
     names = {
         "embedding.tokens": "bert.embeddings.word_embeddings",
         "embedding.token_types": "bert.embeddings.token_type_embeddings",

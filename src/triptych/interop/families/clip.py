@@ -22,6 +22,8 @@ MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.2757
 """Default mean and standard deviation of red, green and blue (github.com/openai/CLIP, ``clip.py``)."""
 BRIGHTEST = 255
 """Divisor of pixels in these files; pixels in Triptych are 0 to 1."""
+SIZES = ("d_model", "num_layers", "num_heads", "d_ff")
+"""Sizes of each tower."""
 TOWERS = {"decoder": "text", "source_decoder": "vision"}
 OUTSIDE = {
     "embedding.tokens": "text_model.embeddings.token_embedding",
@@ -96,16 +98,8 @@ class Clip(Family):
         return {
             "model.source_embedding": {"_target_": PATCHES, **patches},
             **{f"image_embedding.{key}": value for key, value in patches.items()},
-            "shape.d_model": text.size("hidden_size"),
-            "shape.num_layers": text.size("num_hidden_layers"),
-            "shape.num_heads": text.size("num_attention_heads"),
-            "shape.d_ff": text.size("intermediate_size"),
-            "shape.vocab_size": text.size("vocab_size"),
-            "shape.max_length": text.size("max_position_embeddings"),
-            "model.source_decoder.d_model": vision.size("hidden_size"),
-            "model.source_decoder.num_layers": vision.size("num_hidden_layers"),
-            "model.source_decoder.num_heads": vision.size("num_attention_heads"),
-            "model.source_decoder.d_ff": vision.size("intermediate_size"),
+            **self.plain_settings(text),
+            **{f"model.source_decoder.{name}": vision.size(self.sizes[name]) for name in SIZES},
             "model.source_decoder.max_length": 1 + (side // patch) ** 2,
             "model.source_decoder.causal": False,
             "model.source_decoder.embed_norm": True,
@@ -234,10 +228,7 @@ def square(model: Settings, key: str) -> int:
 def tower(model: Settings, stack: str) -> dict[str, Any]:
     """The CLIP configuration of one of our stacks."""
     return {
-        "hidden_size": model[f"{stack}.d_model"],
-        "num_hidden_layers": model[f"{stack}.num_layers"],
-        "num_attention_heads": model[f"{stack}.num_heads"],
-        "intermediate_size": model[f"{stack}.d_ff"],
+        **{Family.sizes[name]: model[f"{stack}.{name}"] for name in SIZES},
         "projection_dim": model["head.num_outputs"],
         "layer_norm_eps": model.get(f"{stack}.norm.eps", 1e-5),
         "hidden_act": hf_activation(model, stack),

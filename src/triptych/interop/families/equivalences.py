@@ -77,9 +77,8 @@ def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
 
 def stacks_of(model: Mapping[str, Any]) -> list[str]:
     """The stacks of a flat ``model`` node."""
-    return [
-        stack for stack in ("source_encoder", "encoder", "source_decoder", "decoder") if f"{stack}.d_model" in model
-    ]
+    stacks = ("source_encoder", "encoder", "source_decoder", "decoder")
+    return [stack for stack in stacks if f"{stack}.d_model" in model]
 
 
 def scores_are_products(model: Settings, stack: str) -> bool:

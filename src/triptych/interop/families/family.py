@@ -39,14 +39,35 @@ TOKEN_TASKS = ("language_modeling", *WRITING)
 CLASSIFYING = ("classification", "tagging")
 """Tasks whose classes are listed in the configuration."""
 
-HF_ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "silu": "silu",
-    "relu_squared": "relu2",
+HF_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+"""The first of Hugging Face's names of each of our activations."""
+
+ENCODER_CLASSES = {
+    "denoising": "ForMaskedLM",
+    "classification": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
 }
+"""By task, the ending of the class of an encoder."""
+
+DECODER_CLASSES = {
+    **dict.fromkeys(TOKEN_TASKS, "ForCausalLM"),
+    "classification": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+}
+"""By task, the ending of the class of a decoder."""
+
+
+def output_names(tokens: str, classes: str, tags: str) -> dict[str, dict[str, str]]:
+    """The ``heads`` of a decoder, each an output layer.
+
+    Args:
+        tokens: their name of the layer that predicts tokens.
+        classes: of the one for classification.
+        tags: of the one for tagging.
+    """
+    names = {**dict.fromkeys(TOKEN_TASKS, tokens), "classification": classes, "tagging": tags}
+    return {task: {"head.output": name} for task, name in names.items()}
 
 
 def hf_activation(model: Settings, stack: str) -> str:
@@ -192,7 +213,7 @@ class Family(ABC):
 
     def is_transposed(self, theirs: str) -> bool:
         """Whether their weight is [in, out]."""
-        return theirs.removesuffix(".weight").endswith(self.transposed) if self.transposed else False
+        return theirs.removesuffix(".weight").endswith(self.transposed)
 
 
 class HFConfig:

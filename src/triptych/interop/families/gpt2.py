@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation, output_names
 
 LAYER = "transformer.h.{}."
 
@@ -27,9 +27,7 @@ class Gpt2(Family):
     names = {
         "embedding.tokens": "transformer.wte",
         "decoder.position.table": "transformer.wpe.weight",
-        "decoder.layers.{}.self_attention.q": LAYER + "attn.c_attn[0]",
-        "decoder.layers.{}.self_attention.k": LAYER + "attn.c_attn[1]",
-        "decoder.layers.{}.self_attention.v": LAYER + "attn.c_attn[2]",
+        **{f"decoder.layers.{{}}.self_attention.{x}": f"{LAYER}attn.c_attn[{i}]" for i, x in enumerate("qkv")},
         "decoder.layers.{}.self_attention.o": LAYER + "attn.c_proj",
         "decoder.layers.{}.self_residual.norm": LAYER + "ln_1",
         "decoder.layers.{}.feed_forward.up": LAYER + "mlp.c_fc",
@@ -37,11 +35,7 @@ class Gpt2(Family):
         "decoder.layers.{}.feed_forward_residual.norm": LAYER + "ln_2",
         "decoder.final_norm": "transformer.ln_f",
     }
-    heads = {
-        **{task: {"head.output": "lm_head"} for task in TOKEN_TASKS},
-        "classification": {"head.output": "score"},
-        "tagging": {"head.output": "classifier"},
-    }
+    heads = output_names("lm_head", "score", "classifier")
     transposed: ClassVar[tuple[str, ...]] = ("c_attn", "c_proj", "c_fc")
     tied_copies = {"lm_head.weight": "transformer.wte.weight"}
     buffers = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import TOKEN_TASKS, HFConfig, Settings
+from triptych.interop.families.family import DECODER_CLASSES, HFConfig, Settings
 from triptych.interop.families.gpt2 import LAYER, Gpt2, hf_learned_positions, learned_positions
 
 
@@ -17,16 +17,10 @@ class GptNeo(Gpt2):
     """GPT-2 with windows, unscaled scores, and no bias of queries, keys and values."""
 
     model_type = "gpt_neo"
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "GPTNeoForCausalLM"),
-        "classification": "GPTNeoForSequenceClassification",
-        "tagging": "GPTNeoForTokenClassification",
-    }
+    classes = {task: f"GPTNeo{ending}" for task, ending in DECODER_CLASSES.items()}
     names = {
         **Gpt2.names,
-        "decoder.layers.{}.self_attention.q": LAYER + "attn.attention.q_proj",
-        "decoder.layers.{}.self_attention.k": LAYER + "attn.attention.k_proj",
-        "decoder.layers.{}.self_attention.v": LAYER + "attn.attention.v_proj",
+        **{f"decoder.layers.{{}}.self_attention.{x}": f"{LAYER}attn.attention.{x}_proj" for x in "qkv"},
         "decoder.layers.{}.self_attention.o": LAYER + "attn.attention.out_proj",
     }
     transposed = ()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import DECODER_CLASSES, Family, HFConfig, Settings, hf_activation, output_names
 from triptych.interop.families.llama import hf_rope, rope
 
 LAYER = "gpt_neox.layers.{}."
@@ -25,11 +25,7 @@ class GptNeoX(Family):
     model_type = "gpt_neox"
     architecture = "decoder_only"
     prefix = "gpt_neox."
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "GPTNeoXForCausalLM"),
-        "classification": "GPTNeoXForSequenceClassification",
-        "tagging": "GPTNeoXForTokenClassification",
-    }
+    classes = {task: f"GPTNeoX{ending}" for task, ending in DECODER_CLASSES.items()}
     names = {
         "embedding.tokens": "gpt_neox.embed_in",
         "decoder.layers.{}.self_attention.q": QKV + "[0]",
@@ -42,11 +38,7 @@ class GptNeoX(Family):
         "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_attention_layernorm",
         "decoder.final_norm": "gpt_neox.final_layer_norm",
     }
-    heads = {
-        **{task: {"head.output": "embed_out"} for task in TOKEN_TASKS},
-        "classification": {"head.output": "score"},
-        "tagging": {"head.output": "classifier"},
-    }
+    heads = output_names("embed_out", "score", "classifier")
     tied_copies = {"embed_out.weight": "gpt_neox.embed_in.weight"}
     buffers = (
         r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from triptych.config import ConfigError
 from triptych.interop.families.equivalences import rope_scaling
-from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import DECODER_CLASSES, Family, HFConfig, Settings, hf_activation, output_names
 
 LAYER = "model.layers.{}."
 
@@ -21,29 +21,16 @@ class Llama(Family):
     model_type = "llama"
     architecture = "decoder_only"
     prefix = "model."
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "LlamaForCausalLM"),
-        "classification": "LlamaForSequenceClassification",
-        "tagging": "LlamaForTokenClassification",
-    }
+    classes = {task: f"Llama{ending}" for task, ending in DECODER_CLASSES.items()}
     names = {
         "embedding.tokens": "model.embed_tokens",
-        "decoder.layers.{}.self_attention.q": LAYER + "self_attn.q_proj",
-        "decoder.layers.{}.self_attention.k": LAYER + "self_attn.k_proj",
-        "decoder.layers.{}.self_attention.v": LAYER + "self_attn.v_proj",
-        "decoder.layers.{}.self_attention.o": LAYER + "self_attn.o_proj",
+        **{f"decoder.layers.{{}}.self_attention.{x}": f"{LAYER}self_attn.{x}_proj" for x in "qkvo"},
         "decoder.layers.{}.self_residual.norm": LAYER + "input_layernorm",
-        "decoder.layers.{}.feed_forward.up": LAYER + "mlp.up_proj",
-        "decoder.layers.{}.feed_forward.gate": LAYER + "mlp.gate_proj",
-        "decoder.layers.{}.feed_forward.down": LAYER + "mlp.down_proj",
+        **{f"decoder.layers.{{}}.feed_forward.{x}": f"{LAYER}mlp.{x}_proj" for x in ("up", "gate", "down")},
         "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_attention_layernorm",
         "decoder.final_norm": "model.norm",
     }
-    heads = {
-        **{task: {"head.output": "lm_head"} for task in TOKEN_TASKS},
-        "classification": {"head.output": "score"},
-        "tagging": {"head.output": "score"},
-    }
+    heads = output_names("lm_head", "score", "score")
     tied_copies = {"lm_head.weight": "model.embed_tokens.weight"}
     buffers = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
     other_heads = (r"lm_head\..*", r"score\..*")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import HFConfig, Settings
+from triptych.interop.families.family import ENCODER_CLASSES, HFConfig, Settings
 from triptych.interop.families.roberta import Roberta
 
 ATTENTION = "longformer.encoder.layer.{}.attention.self."
@@ -24,11 +24,7 @@ class LongformerFamily(Roberta):
 
     model_type = "longformer"
     prefix = "longformer."
-    classes = {
-        "denoising": "LongformerForMaskedLM",
-        "classification": "LongformerForSequenceClassification",
-        "tagging": "LongformerForTokenClassification",
-    }
+    classes = {task: f"Longformer{ENCODER_CLASSES[task]}" for task in ("denoising", "classification", "tagging")}
     names = {
         **{ours: theirs.replace("roberta.", "longformer.", 1) for ours, theirs in Roberta.names.items()},
         "encoder.layers.{}.self_attention.global_q": ATTENTION + "query_global",
@@ -49,9 +45,8 @@ class LongformerFamily(Roberta):
             )
         return super().settings(config, tensors) | {
             "block/attention": "longformer",
-            "block.attention.sliding_windows": [
-                width // 2 + 1 for width in widths
-            ],  # theirs: both sides, without the position itself
+            # theirs: both sides, without the position itself
+            "block.attention.sliding_windows": [width // 2 + 1 for width in widths],
         }
 
     def config(self, model: Settings) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import HF_ACTIVATIONS, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import ENCODER_CLASSES, HF_ACTIVATIONS, Family, HFConfig, Settings, hf_activation
 from triptych.interop.families.layer_types import FULL, SLIDING, hf_layer_types, layer_windows
 from triptych.interop.families.llama import hf_rope, rope
 
@@ -50,12 +50,7 @@ class ModernBert(Family):
     model_type = "modernbert"
     architecture = "encoder_only"
     prefix = "model."
-    classes = {
-        "denoising": "ModernBertForMaskedLM",
-        "classification": "ModernBertForSequenceClassification",
-        "tagging": "ModernBertForTokenClassification",
-        "question_answering": "ModernBertForQuestionAnswering",
-    }
+    classes = {task: f"ModernBert{ending}" for task, ending in ENCODER_CLASSES.items()}
     names = names_of("encoder", {f"self_attention.{kind}": f"attn.Wqkv[{i}]" for i, kind in enumerate("qkv")})
     heads = {
         "denoising": {**HEAD, "head.output": "decoder"},
@@ -75,27 +70,23 @@ class ModernBert(Family):
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         heads = {"cls": "modernbert", "mean": "modernbert-mean"}
         config.expect("classifier_pooling", "cls", heads)
-        return (
-            modernbert_settings(config, config.size("local_attention") // 2 + 1)
-            | self.plain_settings(config)
-            | {
-                "head@heads.classes": heads[config.get("classifier_pooling", "cls")],
-                "heads.classes.bias": "trained",
-                "heads.tags.bias": "trained",
-            }
-        )
+        return {
+            **modernbert_settings(config, config.size("local_attention") // 2 + 1),
+            **self.plain_settings(config),
+            "head@heads.classes": heads[config.get("classifier_pooling", "cls")],
+            "heads.classes.bias": "trained",
+            "heads.tags.bias": "trained",
+        }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; of several window widths, the first."""
         window = hf_layer_types(model, "encoder")[1]
-        return (
-            config_of(model, "encoder")
-            | self.plain_config(model)
-            | {
-                "local_attention": 128 if window is None else 2 * (window - 1),
-                "classifier_pooling": "mean" if model["head.pooling"] == "mean" else "cls",
-            }
-        )
+        return {
+            **config_of(model, "encoder"),
+            **self.plain_config(model),
+            "local_attention": 128 if window is None else 2 * (window - 1),
+            "classifier_pooling": "mean" if model["head.pooling"] == "mean" else "cls",
+        }
 
 
 def modernbert_settings(config: HFConfig, window: int) -> Settings:
@@ -108,7 +99,8 @@ def modernbert_settings(config: HFConfig, window: int) -> Settings:
     has_bias = config.get("attention_bias", False)
     config.expect("mlp_bias", False, [has_bias])  # in Triptych both or none
     config.expect("rope_scaling", None, [None])
-    num_layers, every = config.size("num_hidden_layers"), config.get("global_attn_every_n_layers", 3)
+    every = config.get("global_attn_every_n_layers", 3)
+    kinds = [SLIDING if i % every else FULL for i in range(config.size("num_hidden_layers"))]
     rotations = config.get("rope_parameters", None) or {}
     (theta, scaling), (local_theta, local_scaling) = (
         rope(
@@ -131,9 +123,7 @@ def modernbert_settings(config: HFConfig, window: int) -> Settings:
         "block.norm.bias": config.get("norm_bias", False),
         "block.embed_norm": True,
         "block.first_norm": False,
-        "block.attention.sliding_windows": layer_windows(
-            config, [SLIDING if i % every else FULL for i in range(num_layers)], window
-        ),
+        "block.attention.sliding_windows": layer_windows(config, kinds, window),
         "block/feed_forward": "gated_mlp",
         "block.feed_forward.activation": config.activation("hidden_activation", "gelu"),
         "block.bias": has_bias,
@@ -153,7 +143,6 @@ def config_of(model: Settings, stack: str) -> dict[str, Any]:
     """Their configuration that the encoder and the decoder share by name."""
     theta = model.get(f"{stack}.position.theta", 10000.0)
     local_theta = model.get(f"{stack}.position.local_theta") or theta
-    full = hf_rope(model, stack)
     is_pooled = model["head.pooling"] != "none"
     return {
         "norm_bias": model.get(f"{stack}.norm.bias", False),
@@ -161,7 +150,7 @@ def config_of(model: Settings, stack: str) -> dict[str, Any]:
         "hidden_activation": hf_activation(model, stack),
         "attention_bias": bool(model[f"{stack}.bias"]),
         "mlp_bias": bool(model[f"{stack}.bias"]),
-        "rope_parameters": {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local_theta}},
+        "rope_parameters": {FULL: hf_rope(model, stack), SLIDING: {"rope_type": "default", "rope_theta": local_theta}},
         # a table that is only scaled as the input becomes two tables
         "tie_word_embeddings": is_pooled or (model["tie_word_embeddings"] and not model["embedding.scale_embedding"]),
         "classifier_activation": HF_ACTIVATIONS.get(model["head.transform"], "gelu"),

@@ -33,13 +33,11 @@ class ModernBertDecoder(ModernBert):
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         window = config.get("sliding_window", None) or config.size("local_attention") // 2
-        return (
-            modernbert_settings(config, window)
-            | self.plain_settings(config)
-            | {
-                "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",
-            }
-        )
+        return {
+            **modernbert_settings(config, window),
+            **self.plain_settings(config),
+            "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",
+        }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; of several window widths, the first."""

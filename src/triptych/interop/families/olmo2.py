@@ -16,14 +16,10 @@ class Olmo2(Llama):
     """LLaMA with the norms after the sub-layers, and with norms of queries and keys over all heads."""
 
     model_type = "olmo2"
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "Olmo2ForCausalLM"),
-        "classification": "Olmo2ForSequenceClassification",
-    }
+    classes = {**dict.fromkeys(TOKEN_TASKS, "Olmo2ForCausalLM"), "classification": "Olmo2ForSequenceClassification"}
     names = {
         **Llama.names,
-        "decoder.layers.{}.self_attention.q_norm": LAYER + "self_attn.q_norm",
-        "decoder.layers.{}.self_attention.k_norm": LAYER + "self_attn.k_norm",
+        **{f"decoder.layers.{{}}.self_attention.{x}_norm": f"{LAYER}self_attn.{x}_norm" for x in "qk"},
         "decoder.layers.{}.self_residual.norm": LAYER + "post_attention_layernorm",
         "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_feedforward_layernorm",
     }

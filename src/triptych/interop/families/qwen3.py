@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, HFConfig, Settings
+from triptych.interop.families.family import DECODER_CLASSES, HFConfig, Settings
 from triptych.interop.families.layer_types import FULL, SLIDING, hf_layer_types, layer_windows
 from triptych.interop.families.llama import LAYER, Llama
 
@@ -17,15 +17,10 @@ class Qwen3(Llama):
     """LLaMA with norms of queries and keys per head, and with windows in some layers."""
 
     model_type = "qwen3"
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "Qwen3ForCausalLM"),
-        "classification": "Qwen3ForSequenceClassification",
-        "tagging": "Qwen3ForTokenClassification",
-    }
+    classes = {task: f"Qwen3{ending}" for task, ending in DECODER_CLASSES.items()}
     names = {
         **Llama.names,
-        "decoder.layers.{}.self_attention.q_norm": LAYER + "self_attn.q_norm",
-        "decoder.layers.{}.self_attention.k_norm": LAYER + "self_attn.k_norm",
+        **{f"decoder.layers.{{}}.self_attention.{x}_norm": f"{LAYER}self_attn.{x}_norm" for x in "qk"},
     }
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.interop.families.bert import Bert
-from triptych.interop.families.family import HFConfig, Settings
+from triptych.interop.families.family import ENCODER_CLASSES, HFConfig, Settings
 
 
 class Roberta(Bert):
@@ -17,12 +17,7 @@ class Roberta(Bert):
 
     model_type = "roberta"
     prefix = "roberta."
-    classes = {
-        "denoising": "RobertaForMaskedLM",
-        "classification": "RobertaForSequenceClassification",
-        "tagging": "RobertaForTokenClassification",
-        "question_answering": "RobertaForQuestionAnswering",
-    }
+    classes = {task: f"Roberta{ending}" for task, ending in ENCODER_CLASSES.items()}
     names = {ours: theirs.replace("bert.", "roberta.", 1) for ours, theirs in Bert.names.items()}
     heads = {
         "denoising": {

@@ -76,10 +76,7 @@ class T5(Family):
         **{key: {"head.output.weight": HEAD} for key in GENERATIVE},
         "classification": {"head.dense": "classification_head.dense", "head.output": "classification_head.out_proj"},
     }
-    copies = {
-        "transformer.encoder.embed_tokens.weight": TOKENS,
-        "transformer.decoder.embed_tokens.weight": TOKENS,
-    }
+    copies = {"transformer.encoder.embed_tokens.weight": TOKENS, "transformer.decoder.embed_tokens.weight": TOKENS}
     tied_copies = {HEAD: TOKENS}
     buffers = (r".*\.EncDecAttention\.relative_attention_bias\.weight",)
     other_heads = (r"transformer\.lm_head\.weight", r"classification_head\..*", r"(transformer\.)?qa_outputs\..*")

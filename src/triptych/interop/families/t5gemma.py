@@ -25,16 +25,14 @@ ALIKE = ("hidden_size", "head_dim", "vocab_size", "rms_norm_eps", "hidden_activa
 def layer(stack: str) -> dict[str, str]:
     """The names of a layer: each sub-layer has a norm before and after it."""
     ours, theirs = f"{stack}.layers.{{}}", f"model.{stack}.layers.{{}}"
+    sublayers = {**{kind: f"{kind}_attn" for kind in STACKS[stack]}, "feed_forward": "feedforward"}
     return {
         **{f"{ours}.{kind}_attention.{x}": f"{theirs}.{kind}_attn.{x}_proj" for kind in STACKS[stack] for x in "qkvo"},
         **{f"{ours}.feed_forward.{x}": f"{theirs}.mlp.{x}_proj" for x in ("up", "gate", "down")},
         **{
             f"{ours}.{residual}_residual.{norm}": f"{theirs}.{place}_{sublayer}_layernorm"
             for norm, place in (("norm", "pre"), ("output_norm", "post"))
-            for residual, sublayer in (
-                *((kind, f"{kind}_attn") for kind in STACKS[stack]),
-                ("feed_forward", "feedforward"),
-            )
+            for residual, sublayer in sublayers.items()
         },
     }
 
@@ -73,16 +71,9 @@ class T5Gemma(Family):
         dropout = config.get("dropout_rate", 0.0)
         return {
             "model/embedding@model.source_embedding": "tokens",
-            "shape.d_model": decoder.size("hidden_size"),
-            "shape.num_layers": decoder.size("num_hidden_layers"),
-            "shape.num_heads": decoder.size("num_attention_heads"),
+            **self.plain_settings(decoder),
             "shape.head_dim": decoder.size("head_dim"),
-            "shape.d_ff": decoder.size("intermediate_size"),
-            "shape.vocab_size": decoder.size("vocab_size"),
-            "shape.max_length": decoder.size("max_position_embeddings"),
-            "model.encoder.num_layers": encoder.size("num_hidden_layers"),
-            "model.encoder.num_heads": encoder.size("num_attention_heads"),
-            "model.encoder.d_ff": encoder.size("intermediate_size"),
+            **{f"model.encoder.{name}": encoder.size(self.sizes[name]) for name in ("num_layers", "num_heads", "d_ff")},
             "block/attention@model.encoder.attention": "multi_head",
             **attention_settings("model.encoder.attention", encoder, FURTHER["encoder"]),
             **attention_settings("block.attention", decoder, FURTHER["decoder"]),
@@ -99,10 +90,8 @@ class T5Gemma(Family):
             "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
             "block.dropout": dropout,
             "block.feed_forward.dropout": dropout,
-            **{
-                f"{place}.attention.dropout": config.get("attention_dropout", 0.0)
-                for place in ("model.encoder", "block")
-            },
+            "model.encoder.attention.dropout": config.get("attention_dropout", 0.0),
+            "block.attention.dropout": config.get("attention_dropout", 0.0),
             "heads.tokens.softcap": decoder.get("final_logit_softcapping", 30.0),
         }
 

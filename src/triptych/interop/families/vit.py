@@ -41,12 +41,7 @@ class Vit(Family):
         "encoder.final_norm": "vit.layernorm",
     }
     heads = {"classification": {"head.output": "classifier"}}
-    sizes = {
-        "d_model": "hidden_size",
-        "num_layers": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "d_ff": "intermediate_size",
-    }
+    sizes = {name: Family.sizes[name] for name in ("d_model", "num_layers", "num_heads", "d_ff")}
     numbers = {
         "norm.eps": ("layer_norm_eps", 1e-12),
         "dropout": ("hidden_dropout_prob", 0.0),

@@ -9,18 +9,15 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.bart import SUBLAYERS, Bart
+from triptych.interop.families.bart import DECODER_SIZES, STACK, Bart, stack_names
 from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
 
 RATE, STRIDE = 16000, 2
 """Samples per second: the filters of ``WhisperFeatureExtractor`` end at 8000 Hz for any rate. Frames per position."""
 EXTRACTOR = "preprocessor_config"
 """The file with the settings of audio features."""
-OUTSIDE = {"position.table": "embed_positions.weight", "final_norm": "layer_norm"}
-PROMPTING = {
-    *("forced_decoder_ids", "is_multilingual", "lang_to_id", "language", "no_timestamps_token_id", "task"),
-    "task_to_id",
-}
+PROMPTING = {"forced_decoder_ids", "is_multilingual", "no_timestamps_token_id"}
+PROMPTING |= {"lang_to_id", "language", "task", "task_to_id"}
 """Keys of generation_config.json that set the tokens of the decoder prompt."""
 TIMING = {"alignment_heads", "max_initial_timestamp_index", "prev_sot_token_id"}
 """Keys of generation_config.json for timestamps and audio longer than 30 s, which are not used here."""
@@ -45,16 +42,7 @@ class Whisper(Family):
         "embedding.tokens": "model.decoder.embed_tokens",
         "source_embedding.convolutions.0": "model.encoder.conv1",
         "source_embedding.convolutions.1": "model.encoder.conv2",
-        **{
-            f"{stack}.{ours}": f"model.{stack}.{theirs}"
-            for stack in ("encoder", "decoder")
-            for ours, theirs in OUTSIDE.items()
-        },
-        **{
-            f"{stack}.layers.{{}}.{ours}": f"model.{stack}.layers.{{}}.{theirs}"
-            for stack in ("encoder", "decoder")
-            for ours, theirs in SUBLAYERS.items()
-        },
+        **stack_names(STACK),
     }
     heads = {"transcription": {"head.output": "proj_out"}}
     tied_copies = {"proj_out.weight": "model.decoder.embed_tokens.weight"}
@@ -65,10 +53,8 @@ class Whisper(Family):
         config.expect("scale_embedding", False, [False])  # which transformers ignores
         extractor, positions = config.part(EXTRACTOR), config.size("max_source_positions")
         extractor.expect("feature_size", 80, [config["num_mel_bins"]])
-        extractor.expect("sampling_rate", RATE, [RATE])
-        extractor.expect("padding_value", 0.0, [0.0])
-        extractor.expect("dither", 0.0, [0.0])
-        extractor.expect("do_normalize", False, [False])
+        for key, value in (("sampling_rate", RATE), ("padding_value", 0.0), ("dither", 0.0), ("do_normalize", False)):
+            extractor.expect(key, value, [value])
         hop = extractor.size("hop_length")
         seconds = positions * STRIDE * hop / RATE
         frames = {
@@ -84,18 +70,13 @@ class Whisper(Family):
         extractor.expect("chunk_length", 30, [seconds])
         return {
             "model/embedding@model.source_embedding": "frames",
-            **{
-                f"{node}.{key}": value
-                for node in ("audio_embedding", "model.source_embedding")
-                for key, value in frames.items()
-            },
+            **{f"audio_embedding.{key}": value for key, value in frames.items()},
+            **{f"model.source_embedding.{key}": value for key, value in frames.items()},
             "shape.vocab_size": config.size("vocab_size"),
             **self.plain_settings(config),
             "shape.max_length": config.size("max_target_positions"),
             "model.encoder.max_length": positions,
-            "model.decoder.num_layers": config.size("decoder_layers"),
-            "model.decoder.num_heads": config.size("decoder_attention_heads"),
-            "model.decoder.d_ff": config.size("decoder_ffn_dim"),
+            **{f"model.decoder.{ours}": config.size(theirs) for ours, theirs in DECODER_SIZES.items()},
             "block.norm.eps": 1e-5,
             "block/residual": "pre_norm",
             "block.feed_forward.activation": config.activation("activation_function", "gelu"),
@@ -122,9 +103,7 @@ class Whisper(Family):
                 "WhisperFeatureExtractor requires whole seconds, and audio_embedding.seconds must be equal to them"
             )
         return {
-            "decoder_layers": model["decoder.num_layers"],
-            "decoder_attention_heads": model["decoder.num_heads"],
-            "decoder_ffn_dim": model["decoder.d_ff"],
+            **{theirs: model[f"decoder.{ours}"] for ours, theirs in DECODER_SIZES.items()},
             "vocab_size": model["embedding.vocab_size"],
             "num_mel_bins": model["source_embedding.num_mels"],
             "max_source_positions": positions,
@@ -169,10 +148,8 @@ def read_prompt(config: HFConfig) -> tuple[tuple[int, ...], str]:
         name = f"<|{language.strip('<|>').lower()}|>" if language else DETECTED
         taken = "" if language else name
         tokens[:1] = [_number(config, "lang_to_id", name, languages)]
-    if task:
-        tokens.append(_number(config, "task_to_id", task, tasks))
-    elif language and tasks:
-        tokens.append(_number(config, "task_to_id", "transcribe", tasks))
+    if task or (language and tasks):
+        tokens.append(_number(config, "task_to_id", task or "transcribe", tasks))
     untimed = config.get("no_timestamps_token_id", None)
     if untimed is not None and tokens[-1:] != [untimed]:
         tokens.append(untimed)
