@@ -5,11 +5,10 @@ from triptych.data.corpora.synthetic.brackets import Brackets
 from triptych.data.corpora.synthetic.list_ops import ListOps
 from triptych.data.corpora.synthetic.retrieval import Needle, Recall
 from triptych.data.corpora.synthetic.rewriting import Addition, Copy, Reverse, Sort
-from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus
+from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
 
 __all__ = [
     "Addition",
-    "Axis",
     "Brackets",
     "Copy",
     "ListOps",

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
-from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus
+from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
 from triptych.data.example import Example
 
 
@@ -40,11 +40,7 @@ class Bits(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self._length
-
-    @property
-    def _length(self) -> Axis:
-        return Axis("length", self.min_length, self.max_length, self.test_max_length)
+        self.check_sizes("length")
 
     @property
     def info(self) -> CorpusInfo:
@@ -55,7 +51,7 @@ class Bits(SyntheticCorpus):
         """Returns the class of these numbers of ones and zeros."""
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self._length.draw(generator, is_test=is_test),)
+        return (self.draw_size("length", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.data.corpora.corpus import CorpusInfo
-from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus
+from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
 from triptych.data.example import Example
 
 NOTHING = "-"
@@ -54,7 +54,8 @@ class Brackets(SyntheticCorpus):
         super().__post_init__()
         if self.kinds < 1:
             raise ValueError(f"data.kinds={self.kinds}: expected at least 1")
-        _ = self._length, self._depth
+        self.check_sizes("length", least=2)
+        self.check_sizes("depth")
         for name in ("min_length", "max_length", "test_max_length"):
             if getattr(self, name) % 2:
                 raise ValueError(f"data.{name}={getattr(self, name)}: expected an even number, as brackets are paired")
@@ -66,22 +67,14 @@ class Brackets(SyntheticCorpus):
                 )
 
     @property
-    def _length(self) -> Axis:
-        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=2)
-
-    @property
-    def _depth(self) -> Axis:
-        return Axis("depth", self.min_depth, self.max_depth, self.test_max_depth)
-
-    @property
     def info(self) -> CorpusInfo:
         closing = tuple(f"{kind})" for kind in range(self.kinds))
         return CorpusInfo(labels=("broken", "balanced"), tag_labels=(NOTHING, *closing))
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the length and the maximum depth."""
-        length = self._length.draw(generator, is_test=is_test)
-        return length + length % 2, self._depth.draw(generator, is_test=is_test)
+        length = self.draw_size("length", generator, is_test=is_test)
+        return length + length % 2, self.draw_size("depth", generator, is_test=is_test)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws brackets with their tags and label."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from triptych.data.corpora.corpus import CorpusInfo
-from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus
+from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
 from triptych.data.example import Example
 
 DIGITS = tuple("0123456789")
@@ -62,24 +62,20 @@ class ListOps(SyntheticCorpus):
         super().__post_init__()
         if self.max_args < 2:
             raise ValueError(f"data.max_args={self.max_args}: expected at least 2")
-        depth = self._depth
+        self.check_sizes("depth")
         longest = 1
-        for _ in range(depth.low):
+        for _ in range(self.min_depth):
             longest = 2 + self.max_args * longest
         if longest < self.min_length:
             raise ValueError(
                 f"data.min_length={self.min_length}: expected at most {longest}, the longest text of "
-                f"data.min_depth={depth.low} and data.max_args={self.max_args}"
+                f"data.min_depth={self.min_depth} and data.max_args={self.max_args}"
             )
-        if (shortest := 1 + 3 * depth.test_high) > self.max_length:
+        if (shortest := 1 + 3 * self.test_max_depth) > self.max_length:
             raise ValueError(
                 f"data.max_length={self.max_length}: expected at least {shortest}, the shortest text of "
-                f"data.test_max_depth={depth.test_high}"
+                f"data.test_max_depth={self.test_max_depth}"
             )
-
-    @property
-    def _depth(self) -> Axis:
-        return Axis("depth", self.min_depth, self.max_depth, self.test_max_depth)
 
     @property
     def info(self) -> CorpusInfo:
@@ -87,7 +83,7 @@ class ListOps(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the depth."""
-        return (self._depth.draw(generator, is_test=is_test),)
+        return (self.draw_size("depth", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws an expression.

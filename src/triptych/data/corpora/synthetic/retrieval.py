@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from triptych.data.corpora.corpus import CorpusInfo
-from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus, check_vocabulary
+from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus, check_vocabulary
 from triptych.data.example import Example
 
 POWER = 0.01
@@ -47,7 +47,8 @@ class Recall(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self._pairs, self._length
+        self.check_sizes("pairs")
+        self.check_sizes("length", least=4)
         check_vocabulary(self.vocabulary, 2 * self.test_max_pairs, "a key and a value for each pair")
         for name in ("", "test_"):
             pairs, length = getattr(self, f"{name}max_pairs"), getattr(self, f"{name}max_length")
@@ -55,14 +56,6 @@ class Recall(SyntheticCorpus):
                 raise ValueError(
                     f"data.{name}max_pairs={pairs}: expected at most {length // 4}, a quarter of data.{name}max_length"
                 )
-
-    @property
-    def _pairs(self) -> Axis:
-        return Axis("pairs", self.min_pairs, self.max_pairs, self.test_max_pairs)
-
-    @property
-    def _length(self) -> Axis:
-        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=4)
 
     @property
     def info(self) -> CorpusInfo:
@@ -74,8 +67,8 @@ class Recall(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the numbers of pairs and of words."""
-        pairs = self._pairs.draw(generator, is_test=is_test)
-        return pairs, max(self._length.draw(generator, is_test=is_test), 4 * pairs)
+        pairs = self.draw_size("pairs", generator, is_test=is_test)
+        return pairs, max(self.draw_size("length", generator, is_test=is_test), 4 * pairs)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws pairs, and queries among other words."""
@@ -130,11 +123,7 @@ class Needle(SyntheticCorpus):
         check_vocabulary(self.vocabulary, 1, "words")
         if self.needles < 2:
             raise ValueError(f"data.needles={self.needles}: expected at least 2")
-        _ = self._length
-
-    @property
-    def _length(self) -> Axis:
-        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=2)
+        self.check_sizes("length", least=2)
 
     @property
     def info(self) -> CorpusInfo:
@@ -142,7 +131,7 @@ class Needle(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the length and the position of the needle."""
-        length = self._length.draw(generator, is_test=is_test)
+        length = self.draw_size("length", generator, is_test=is_test)
         return length, generator.randrange(length)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from triptych.data.corpora.corpus import CorpusInfo
-from triptych.data.corpora.synthetic.synthetic_corpus import Axis, SyntheticCorpus, check_vocabulary
+from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus, check_vocabulary
 from triptych.data.example import Example
 
 
@@ -39,11 +39,7 @@ class Rewriting(SyntheticCorpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_vocabulary(self.vocabulary, 2, "words")
-        _ = self._length
-
-    @property
-    def _length(self) -> Axis:
-        return Axis("length", self.min_length, self.max_length, self.test_max_length)
+        self.check_sizes("length")
 
     @property
     def info(self) -> CorpusInfo:
@@ -55,7 +51,7 @@ class Rewriting(SyntheticCorpus):
         """Returns the transformed sequence."""
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self._length.draw(generator, is_test=is_test),)
+        return (self.draw_size("length", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes
@@ -116,14 +112,10 @@ class Addition(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self._digits
-
-    @property
-    def _digits(self) -> Axis:
-        return Axis("digits", self.min_digits, self.max_digits, self.test_max_digits)
+        self.check_sizes("digits")
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self._digits.draw(generator, is_test=is_test),)
+        return (self.draw_size("digits", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws two numbers without leading zeros."""

@@ -18,42 +18,6 @@ METRICS = {"translation": "exact_match", "classification": "accuracy", "tagging"
 """Fraction of correct answers, by task."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A size that makes examples harder; set by ``data.min_NAME``, ``data.max_NAME`` and ``data.test_max_NAME``.
-
-    Attributes:
-        name: name in messages.
-        low: minimum.
-        high: maximum in training and validation.
-        test_high: maximum in the test; values above ``high`` measure generalization.
-        least: smallest allowed value of ``low``.
-
-    Raises:
-        ValueError: an empty range, or a test range that does not include the training range.
-    """
-
-    name: str
-    low: int
-    high: int
-    test_high: int
-    least: int = 1
-
-    def __post_init__(self) -> None:
-        if self.low < self.least:
-            raise ValueError(f"data.min_{self.name}={self.low}: expected at least {self.least}")
-        if self.high < self.low:
-            raise ValueError(f"data.max_{self.name}={self.high}: expected at least data.min_{self.name}={self.low}")
-        if self.test_high < self.high:
-            raise ValueError(
-                f"data.test_max_{self.name}={self.test_high}: expected at least data.max_{self.name}={self.high}"
-            )
-
-    def draw(self, generator: random.Random, *, is_test: bool) -> int:
-        """Draws a size uniformly."""
-        return generator.randint(self.low, self.test_high if is_test else self.high)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SyntheticCorpus(ABC):
     """A corpus of space-separated words, whose answers follow from the words alone. The best possible score is 1 for
@@ -93,6 +57,31 @@ class SyntheticCorpus(ABC):
     @property
     def info(self) -> CorpusInfo:
         return CorpusInfo()
+
+    def check_sizes(self, name: str, least: int = 1) -> None:
+        """Checks the range of a size that makes examples harder: ``data.min_NAME`` to ``data.max_NAME`` in training and
+        validation, and to ``data.test_max_NAME`` in the test, where values above ``data.max_NAME`` measure
+        generalization.
+
+        Args:
+            name: NAME.
+            least: smallest allowed value of ``data.min_NAME``.
+
+        Raises:
+            ValueError: an empty range, or a test range that does not include the training range.
+        """
+        low, high, test_high = (getattr(self, f"{end}_{name}") for end in ("min", "max", "test_max"))
+        if low < least:
+            raise ValueError(f"data.min_{name}={low}: expected at least {least}")
+        if high < low:
+            raise ValueError(f"data.max_{name}={high}: expected at least data.min_{name}={low}")
+        if test_high < high:
+            raise ValueError(f"data.test_max_{name}={test_high}: expected at least data.max_{name}={high}")
+
+    def draw_size(self, name: str, generator: random.Random, *, is_test: bool) -> int:
+        """Draws a size uniformly from its range (see ``check_sizes``)."""
+        end = "test_max" if is_test else "max"
+        return generator.randint(getattr(self, f"min_{name}"), getattr(self, f"{end}_{name}"))
 
     @abstractmethod
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
