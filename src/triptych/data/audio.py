@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-ENDINGS = (".wav", ".flac", ".mp3", ".ogg")
-"""Suffixes of audio files."""
 LOUDEST, FLOOR = 8.0, 1e-10
 """Dynamic range of the spectrogram in decades below its maximum; and the minimum energy."""
 OVERSHOOT, FULL_SCALE = 2.0, 2.0**15
@@ -213,7 +211,7 @@ def mel_filters(rate: int, size: int, num_mels: int) -> Float[np.ndarray, "frequ
     places = np.fft.rfftfreq(size, 1 / rate)[:, None]
     rising = (places - corners[:-2]) / (corners[1:-1] - corners[:-2])
     falling = (corners[2:] - places) / (corners[2:] - corners[1:-1])
-    triangles: Float[np.ndarray, "frequencies mels"] = np.maximum(0, np.minimum(rising, falling))
+    triangles = np.maximum(0, np.minimum(rising, falling))
     filters: Float[np.ndarray, "frequencies mels"] = triangles * 2 / (corners[2:] - corners[:-2])
     return filters
 

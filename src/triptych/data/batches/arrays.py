@@ -167,14 +167,10 @@ class EncodedArrays:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], examples: Sequence[Example]) -> Self:
         """Inverse of ``as_arrays``, given the examples of the same split."""
-        tokens, labels, source = (
-            Ragged(arrays[name], arrays[f"{name}_ends"]) if name in arrays else None
-            for name in ("tokens", "labels", "source")
-        )
-        assert tokens is not None
-        assert labels is not None
-        lost = EncodingStats(*arrays["lost"].tolist())
-        return cls(tokens, labels, source, arrays["prefix"], arrays["origins"], examples, lost)
+        names = [name for name in ("tokens", "labels", "source") if name in arrays]
+        sides = {name: Ragged(arrays[name], arrays[f"{name}_ends"]) for name in names}
+        prefix, origins, lost = arrays["prefix"], arrays["origins"], EncodingStats(*arrays["lost"].tolist())
+        return cls(sides["tokens"], sides["labels"], sides.get("source"), prefix, origins, examples, lost)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
         """Returns all data except the examples, by name."""

@@ -74,11 +74,8 @@ class Windows:
         begin, end = self._start[document], self._stop[document]
         start = begin + number * self.stride
         stop = np.minimum(start + self.length, end)
-        return (
-            start,
-            stop,
-            np.where(number == 0, stop - start, stop - np.minimum(start - self.stride + self.length, end)),
-        )
+        num_new = np.where(number == 0, stop - start, stop - np.minimum(start - self.stride + self.length, end))
+        return start, stop, num_new
 
 
 def split_into_windows(line: EncodedExample, length: int, stride: int) -> list[EncodedExample]:

@@ -78,15 +78,12 @@ class DateQuestions(Dates):
         if task != "question_answering":
             return {}
         sources = self._sources(example.text_pair or "" for example in examples)
-        return {
-            "exact_match": fmean(
-                certainty(
-                    tuple(answer.text for answer in self._answers(example.text, *self._write(*source)))
-                    for source in sources[example.text_pair or ""]
-                )
-                for example in examples
-            )
-        }
+
+        def answers(field: str, source: tuple[str, str, int]) -> tuple[str, ...]:
+            return tuple(answer.text for answer in self._answers(field, *self._write(*source)))
+
+        best = [certainty(answers(e.text, source) for source in sources[e.text_pair or ""]) for e in examples]
+        return {"exact_match": fmean(best)}
 
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
         generator = random.Random(f"{self.seed} {split}")

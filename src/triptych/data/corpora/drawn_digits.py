@@ -116,11 +116,7 @@ class DrawnDigits(DigitStrings):
         if task == "captioning":
             return {"exact_match": float(np.mean([self.read(image).max() for image in images]))}
         if task == "image_generation":
-            nats = [
-                self.likelihood(example.image, example.target)
-                for example in examples
-                if example.image and example.target
-            ]
+            nats = [self.likelihood(e.image, e.target) for e in examples if e.image and e.target]
             return {"bits_per_dimension": -float(np.mean(nats)) / math.log(2) / math.prod(images[0].shape)}
         if task == "image_text_matching":
             given, of_examples = np.unique([example.target for example in examples], return_inverse=True)
@@ -197,9 +193,8 @@ class DrawnDigits(DigitStrings):
             seen = clean + self.noise * random.standard_normal(clean.shape)
             label = str(digits[0]) if self.counts.stop == 2 else None
             target = self._caption(language, digits.tolist())
-            yield Example(
-                f"{split} {number + 1}", target=target, label=label, image=Image.of(self._shown(seen), self.levels - 1)
-            )
+            image = Image.of(self._shown(seen), self.levels - 1)
+            yield Example(f"{split} {number + 1}", target=target, label=label, image=image)
 
     def _shown(self, values: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
         """Reduces the contrast around grey, so that noise is visible on both sides."""
@@ -209,9 +204,8 @@ class DrawnDigits(DigitStrings):
     def _of_languages(self, image: Image) -> Float[np.ndarray, " languages"]:
         """Computes log p(flag | language), up to a constant."""
         levels = np.searchsorted(DRAWN, np.stack([FLAGS_DRAWN[code] for code in self.languages]))
-        found: Float[np.ndarray, " languages"] = self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]].sum(
-            (1, 2, 3)
-        )
+        of_pixels = self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]]
+        found: Float[np.ndarray, " languages"] = of_pixels.sum((1, 2, 3))
         return found
 
     def _of_digits(self, image: Image) -> Float[np.ndarray, "places 10"]:

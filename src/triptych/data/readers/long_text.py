@@ -77,9 +77,8 @@ class Source:
     def pieces(self) -> Iterator[str]:
         """Yields the documents, or pieces of plain text."""
         if self.column is not None:
-            return islice(
-                chain.from_iterable(documents(path, self.column) for path in self.files), self.start, self.stop
-            )
+            texts = chain.from_iterable(documents(path, self.column) for path in self.files)
+            return islice(texts, self.start, self.stop)
         return pieces_of(self._characters())
 
     def _characters(self) -> Iterator[str]:

@@ -116,15 +116,12 @@ def _tsv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _csv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((f"{line}\n" for line in stream_lines(path)), strict=True)
     line = 1
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {line}: not CSV ({error})") from None
-        yield line, row
-        line = reader.line_num + 1
+    try:
+        for row in reader:
+            yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {line}: not CSV ({error})") from None
 
 
 def _object(pairs: list[tuple[str, object]]) -> Row:

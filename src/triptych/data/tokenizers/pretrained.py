@@ -5,10 +5,10 @@ No code from a folder is executed (``auto_map``), and no pickle is loaded.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
@@ -20,15 +20,6 @@ from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
 from triptych.storage.atomic import replacing, write_text
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-FILES = (
-    ("tokenizer.json",),
-    ("vocab.txt",),
-    ("vocab.json", "merges.txt"),
-    ("spiece.model",),
-    ("tokenizer.model",),
-    ("source.spm", "target.spm", "vocab.json"),
-)
-"""Sets of files that define a tokenizer; the first complete set is read."""
 
 
 class PretrainedTokenizer:
@@ -72,7 +63,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     """
     settings = _TokenizerFiles.read(folder)
     try:
-        backend = _BACKENDS[settings.path.name](settings)
+        backend = _FORMATS[settings.path.name].read(settings)
         backend.no_truncation()
         backend.no_padding()
         roles = _add_tokens(backend, settings)
@@ -210,13 +201,6 @@ _FAMILIES = {
 }
 _SPLIT_OTHERWISE = ("qwen3", "olmo2", "clip")
 """Families that split words differently from GPT-2, which byte-pair files alone do not specify."""
-_BY_FILE = {
-    "vocab.txt": "bert",
-    "vocab.json": "gpt2",
-    "spiece.model": "t5",
-    "tokenizer.model": "llama",
-    "source.spm": "marian",
-}
 
 
 @dataclass(frozen=True)
@@ -239,13 +223,13 @@ class _TokenizerFiles:
 
     @classmethod
     def read(cls, folder: Path) -> "_TokenizerFiles":
-        path = folder / _files(folder)[0]
+        path = _vocabulary(folder)
         config, names, added, model = (
             _read_object(folder / f"{name}.json")
             for name in ("tokenizer_config", "special_tokens_map", "added_tokens", "config")
         )
         kind = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
-        known = [k for k in (kind, str(model.get("model_type")), _BY_FILE.get(path.name)) if k in _FAMILIES]
+        known = [k for k in (kind, str(model.get("model_type")), _FORMATS[path.name].family) if k in _FAMILIES]
         said = config if "added_tokens_decoder" in config else {**config, **names}
         return cls(path, said, added, model, _FAMILIES[known[0]] if known else _Family({}))
 
@@ -266,11 +250,13 @@ class _TokenizerFiles:
             raise ValueError(f"{self.path.parent / 'tokenizer_config.json'}: {said!r} is not a token") from None
 
 
-def _files(folder: Path) -> tuple[str, ...]:
-    for files in FILES:
+def _vocabulary(folder: Path) -> Path:
+    """Returns the file of the vocabulary."""
+    sets = [(name, *kind.others) for name, kind in _FORMATS.items()]
+    for files in sets:
         if all((folder / name).is_file() for name in files):
-            return files
-    raise ValueError(f"{folder}: no tokenizer; looked for {', '.join(' with '.join(files) for files in FILES)}")
+            return folder / files[0]
+    raise ValueError(f"{folder}: no tokenizer; looked for {', '.join(map(' with '.join, sets))}")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -358,14 +344,29 @@ def _marian(settings: _TokenizerFiles) -> tokenizers.Tokenizer:
     return backend
 
 
-_BACKENDS = {
-    "tokenizer.json": _from_json,
-    "vocab.txt": _word_pieces,
-    "vocab.json": _byte_pairs,
-    "spiece.model": _sentencepiece,
-    "tokenizer.model": _sentencepiece,
-    "source.spm": _marian,
+class _Format(NamedTuple):
+    """A format of vocabularies.
+
+    Attributes:
+        read: reads it.
+        family: of the tokenizer, if no other file says it; empty: unknown.
+        others: further files that it needs.
+    """
+
+    read: Callable[[_TokenizerFiles], tokenizers.Tokenizer]
+    family: str = ""
+    others: tuple[str, ...] = ()
+
+
+_FORMATS = {
+    "tokenizer.json": _Format(_from_json),
+    "vocab.txt": _Format(_word_pieces, "bert"),
+    "vocab.json": _Format(_byte_pairs, "gpt2", ("merges.txt",)),
+    "spiece.model": _Format(_sentencepiece, "t5"),
+    "tokenizer.model": _Format(_sentencepiece, "llama"),
+    "source.spm": _Format(_marian, "marian", ("target.spm", "vocab.json")),
 }
+"""By the file of the vocabulary; the first that is complete is read."""
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, settings: _TokenizerFiles) -> dict[str, int]:
@@ -517,9 +518,8 @@ def keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
         name = token.content
         if token.special and len(name) > 1 and name in vocabulary:
             is_word = vocabulary[name] in [piece.id for piece in backend.model.tokenize(name)]
-            is_unknown = (
-                isinstance(backend.model, models.WordLevel) and name == backend.model.unk_token
-            )  # like any word
+            # an unknown token is like any word
+            is_unknown = isinstance(backend.model, models.WordLevel) and name == backend.model.unk_token
             if is_word and not is_unknown and any(name in part for part in _parts(backend, name)):
                 words.append(name)
     if words:

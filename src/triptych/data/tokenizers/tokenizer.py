@@ -248,10 +248,8 @@ class Tokenizer:
             # encode_batch_fast, which computes no offsets, took 1.2 to 2 times as long (tokenizers 0.23). The results
             # of the library take ten times the memory of the ids, hence the parts.
             parts = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
-            found = (
-                encoding for part in parts for encoding in self._backend.encode_batch(part, add_special_tokens=False)
-            )
-            return [encoding.ids for encoding in found]
+            found = (self._backend.encode_batch(part, add_special_tokens=False) for part in parts)
+            return [encoding.ids for encodings in found for encoding in encodings]
         return [ids for ids, _ in self.encode_with_places(texts, as_target)]
 
     @cached_property
@@ -407,13 +405,9 @@ class Tokenizer:
         A text has ``len(text.split()) + text.count("\\n")`` words. unk is part of a word, or a word if tokens are
         words. A multi-byte space such as U+00A0 is part of a word if a byte-level tokenizer splits it.
         """
-        mid_text, after_space = self._texts
-        return np.array(
-            [
-                [len(text.split()) + text.count("\n") - (text[:1].strip() != "") for text in mid_text],
-                [len(text.split()) + text.count("\n") for text in after_space],
-            ]
-        )
+        counts = np.array([[len(text.split()) + text.count("\n") for text in row] for row in self._texts])
+        counts[0] -= [text[:1].strip() != "" for text in self._texts[0]]
+        return counts
 
     def ends_in_space(self) -> Bool[np.ndarray, " vocab"]:
         """Returns, for each token, whether the next one begins a word: after whitespace, bos or eos."""
@@ -428,9 +422,8 @@ class Tokenizer:
         for token, i in self._backend.get_vocab().items():
             if i not in self.special_ids:
                 contents[i] = token.encode() if i in added else _content(token, parts)
-        return [
-            self._blank(i) + content if content.strip() else content for i, content in enumerate(contents)
-        ], contents
+        mid_text = [self._blank(i) + content if content.strip() else content for i, content in enumerate(contents)]
+        return mid_text, contents
 
     def _blank(self, i: int) -> bytes:
         """Returns the text that ``decode`` inserts between a word and this token."""
