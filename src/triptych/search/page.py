@@ -17,11 +17,7 @@ import optuna
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
-from optuna.visualization import (
-    plot_optimization_history,
-    plot_parallel_coordinate,
-    plot_param_importances,
-)
+from optuna.visualization import plot_optimization_history, plot_parallel_coordinate, plot_param_importances
 from rich.console import Console
 from rich.table import Table
 
@@ -59,8 +55,7 @@ def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str])
     commands = "\n".join([*tests.values(), compare]) if best else ""
     for cells in rows:
         table.add_row(*cells)
-    console = Console()
-    console.print(table)
+    Console().print(table)
     found = draw_history(studies)
     context = {
         "settings": settings,

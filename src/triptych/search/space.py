@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 
-from hydra.core.override_parser.types import (
-    ChoiceSweep,
-    IntervalSweep,
-    Override,
-    RangeSweep,
-    Sweep,
-    ValueType,
-)
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep, Sweep, ValueType
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from triptych.config import ConfigError, error_prefix, nearest

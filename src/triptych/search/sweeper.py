@@ -130,9 +130,7 @@ class OptunaSearch(Sweeper):
         self._overrides: dict[str, list[str]] = {}
         parents, identities, directed = [], [], []
         searched = {key: distribution_to_json(distribution) for key, distribution in space.searched.items()}
-        several = [
-            key for key, values in space.listed.items() if len(values) > 1 and key not in ("experiment", "model")
-        ]
+        several = {key for key, values in space.listed.items() if len(values) > 1} - {"experiment", "model"}
         for combination in space.combinations():
             overrides = [*combination, *space.fixed]
             seed = [f"seed={settings.seeds[0]}"] if settings.seeds else []

@@ -118,11 +118,9 @@ class _Measured:
     @property
     def p(self) -> float:
         margin = self.claim.margin
-        return (
-            self.welch.p
-            if margin is None
-            else min(2 * min(self.welch.p_within(margin), self.welch.p_beyond(margin)), 1)
-        )
+        if margin is None:
+            return self.welch.p
+        return min(2 * min(self.welch.p_within(margin), self.welch.p_beyond(margin)), 1)
 
 
 def judge_claims(study: Study, runs: Sequence[RecordedRun]) -> list[Finding]:
@@ -158,11 +156,10 @@ def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun]) -> _Measur
 
 
 def _score_named(study: Study, name: str, group: Group) -> MetricSpec:
-    for score in group.runs[0].task_info.comparison_metrics:
-        if score.name == name:
-            return score
-    known = ", ".join(score.name for score in group.runs[0].task_info.comparison_metrics)
-    raise ConfigError(f"study {study.name}: score={name}: expected one of {known} for {group.task}")
+    known = {score.name: score for score in group.runs[0].task_info.comparison_metrics}
+    if name not in known:
+        raise ConfigError(f"study {study.name}: score={name}: expected one of {', '.join(known)} for {group.task}")
+    return known[name]
 
 
 def _what(claim: Claim, group: Group) -> str:

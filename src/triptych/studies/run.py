@@ -133,8 +133,5 @@ def print_studies() -> None:
         jobs = [job for of_variant in study.jobs([]).values() for job in of_variant]
         done = sum(job.is_done for job in jobs)
         console.print(Text.assemble((name, "bold green"), f": {study.question}"))
-        console.print(
-            Padding(
-                Text(f"{study.answer or 'no answer yet'}\n{study.runtime_note}; {done} finished here"), (0, 0, 1, 2)
-            )
-        )
+        state = Text(f"{study.answer or 'no answer yet'}\n{study.runtime_note}; {done} finished here")
+        console.print(Padding(state, (0, 0, 1, 2)))
