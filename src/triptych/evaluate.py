@@ -41,9 +41,8 @@ def evaluate(config: DictConfig) -> None:
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
     set_tokenizers(task, config.bleu_tokenizer, config.rouge_tokenizer)
     module = TrainingModule(task)
-    metrics = evaluation(
-        RunSettings.of(trained), module, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type
-    )
+    is_same_data = not {"_target_", "test"} & {*config.data}
+    metrics = evaluation(RunSettings.of(trained), module, is_same_data=is_same_data, accelerator=device.type)
     where = f"{hardware(device)}, {trained.trainer.precision}"
     show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, module)
 

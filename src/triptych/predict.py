@@ -186,11 +186,8 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Audio]
             found.append(replace(sound, speaker=speaker))
     reader.report_changes(input_name(source))
     if have_speakers and (unnamed := sum(not sound.speaker for sound in found)):
-        log.warning(
-            "%s of %s lines name no speaker (PATH, tab, SPEAKER): each of these is heard without its own mean alone",
-            unnamed,
-            len(found),
-        )
+        lack = "name no speaker (PATH, tab, SPEAKER): each of these is heard without its own mean alone"
+        log.warning("%s of %s lines %s", unnamed, len(found), lack)
     return found
 
 
@@ -202,8 +199,7 @@ def check_seconds(task: Task, heard: Sequence[Audio], source: str) -> None:
         if sound.seconds <= frames.window / 2:
             raise ConfigError(
                 f"{input_name(source)}, line {number}: {sound.seconds:.4f} s of audio; expected more than half a "
-                "window "
-                f"(audio_embedding.window={frames.window})"
+                f"window (audio_embedding.window={frames.window})"
             )
     longest = task.audio.max_positions * frames.stride * frames.hop
     too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + frames.hop]

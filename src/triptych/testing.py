@@ -1,6 +1,6 @@
 """``check_part``: tests a custom part of the blocks before you train a model with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -68,21 +68,30 @@ def check_part(
     Raises:
         ValueError: a check failed. The message names each one, with the largest difference.
     """
+    width = num_heads * head_dim
+    sized = partial(
+        Stack, num_layers=2, d_model=width, num_heads=num_heads, d_ff=2 * width, max_length=max(LENGTHS) + 1
+    )
     make_stack = partial(
-        Stack,
-        num_layers=2,
-        d_model=num_heads * head_dim,
-        num_heads=num_heads,
-        d_ff=2 * num_heads * head_dim,
-        max_length=max(LENGTHS) + 1,
-        position=position,
-        attention=attention,
-        feed_forward=feed_forward,
-        residual=residual,
-        norm=norm,
+        sized, position=position, attention=attention, feed_forward=feed_forward, residual=residual, norm=norm
     )
     kinds = [(False, False), (True, False), (True, True)]
     kinds = [kind for kind in kinds if causal in (None, kind[0]) and (cross_attention or not kind[1])]
+    if faults := _find_faults(make_stack, kinds):
+        parts = [part for part in (position, attention, feed_forward, residual, norm) if is_foreign(part)]
+        names = ", ".join(f"{target.__module__}.{target.__qualname__}" for target in map(_class_of, parts))
+        raise ValueError(f"{names or 'this stack'}: " + "; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+
+
+def _find_faults(make_stack: Callable[..., Stack], kinds: list[tuple[bool, bool]]) -> dict[str, str]:
+    """Checks a stack of each kind: whether it is causal, and whether it has a memory.
+
+    Returns:
+        What is wrong, by the name of the check.
+
+    Raises:
+        ValueError: no kind of stack can be built.
+    """
     faults: dict[str, str] = {}
     refusals = []
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -92,24 +101,15 @@ def check_part(
                 stack = make_stack(causal=is_causal, cross_attention=has_memory)
             except ValueError as error:  # such as Linformer's, which has no causal form
                 refusals.append(str(error))
-                continue
             except Exception as error:
                 faults.setdefault("construction", _describe(error))
-                continue
-            randomize(stack)
-            for name, check in _StackCheck(stack).checks().items():
-                try:
-                    fault = check()
-                except Exception as error:  # any exception of a custom part is a fault
-                    fault = _describe(error)
-                if fault:
+            else:
+                randomize(stack)
+                for name, fault in _StackCheck(stack).faults():
                     faults.setdefault(name, fault)
     if len(refusals) == len(kinds):
         raise ValueError(refusals[0])
-    if faults:
-        parts = [part for part in (position, attention, feed_forward, residual, norm) if is_foreign(part)]
-        names = ", ".join(f"{target.__module__}.{target.__qualname__}" for target in map(_class_of, parts))
-        raise ValueError(f"{names or 'this stack'}: " + "; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+    return faults
 
 
 def is_foreign(part: Callable[..., nn.Module]) -> bool:
@@ -143,6 +143,16 @@ class _StackCheck:
         self.stack = stack
         self.texts = [torch.randn(1, length, stack.d_model) for length in LENGTHS]
         self.memories = [torch.randn(1, length, stack.d_model) for length in MEMORY_LENGTHS]
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yields the name of each failed check, and what is wrong."""
+        for name, check in self.checks().items():
+            try:
+                fault = check()
+            except Exception as error:  # any exception of a custom part is a fault
+                fault = _describe(error)
+            if fault:
+                yield name, fault
 
     def checks(self) -> dict[str, Callable[[], str]]:
         """Returns the checks by name."""
@@ -212,10 +222,8 @@ class _StackCheck:
         assert isinstance(attention, MultiHeadAttention)
         x, sizes = self.texts[0], (1, attention.q.out_features // attention.head_dim, LENGTHS[0], LENGTHS[0])
         with torch.no_grad():
-            attention_mask = AttentionMask()
-            without, with_bias = (
-                attention(x, attention_mask=attention_mask, bias=b) for b in (None, 3 * torch.randn(sizes))
-            )
+            attend = partial(attention, x, attention_mask=AttentionMask())
+            without, with_bias = attend(bias=None), attend(bias=3 * torch.randn(sizes))
         ignored = torch.allclose(without, with_bias, atol=TOLERANCE)
         return "the bias of block/position=alibi and relative is not added to the scores" if ignored else ""
 

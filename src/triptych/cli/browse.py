@@ -76,8 +76,7 @@ def run_completion(arguments: list[str], commands: Sequence[str]) -> None:
 def run_schema(arguments: list[str]) -> None:
     """``triptych schema``."""
     parser = argparse.ArgumentParser(
-        prog="triptych schema",
-        description="Writes a JSON schema of experiments, for completion and checks in editors.",
+        prog="triptych schema", description="Writes a JSON schema of experiments, for completion and checks in editors."
     )
     parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="output file")
     add_config_dir(parser)

@@ -3,7 +3,7 @@ slow."""
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -78,18 +78,13 @@ def complete_line(line: str, commands: Sequence[str]) -> list[str]:
     _, *words = line.lstrip().split(" ")
     words = [word for word in words[:-1] if word] + words[-1:]
     if len(words) < 2:
-        found: Sequence[str] = commands
+        found: Iterable[str] = commands
     elif words[0] in HYDRAS:
         found = overrides(words[-1], words[:-1], HYDRAS[words[0]])
     elif words[0] == "show":
         found = [key.removesuffix("=") for key in keys(words[-1], TrainConfig)] + groups(())
     else:
-        first = {
-            "list": list(KINDS),
-            "new": list(GROUPS),
-            "completion": list(SCRIPTS),
-            "study": choices_of("study", ()),
-        }
+        first = {"list": KINDS, "new": GROUPS, "completion": SCRIPTS, "study": choices_of("study", ())}
         found = first.get(words[0], []) if len(words) == 2 else []
     return [word for word in found if word.startswith(words[-1])]
 
@@ -174,7 +169,12 @@ def choices_for_key(key: str, root: type) -> list[str]:
     """The valid values of a key in the schema, if it has choices."""
     *parents, name = key.split(".")
     node = typed_node(parents, root)
-    for field in dataclasses.fields(node) if node else ():
-        if field.name == name:
-            return [*field.metadata.get("choices", ())] or (["true", "false"] if field.type is bool else [])
-    return []
+    if node is None:
+        return []
+    return [*choices_of_fields(node).get(name, ("true", "false") if hints_of(node).get(name) is bool else ())]
+
+
+def choices_of_fields(kind: type) -> dict[str, Sequence[str]]:
+    """The valid values of the fields of a dataclass that have choices; empty for another class."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return {field.name: field.metadata["choices"] for field in fields if "choices" in field.metadata}

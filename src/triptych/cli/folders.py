@@ -6,17 +6,11 @@ Tested by tests/test_printed_commands.py and tests/studies/test_study.py.
 import argparse
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import (
-    ConfigError,
-    class_at,
-    function_at,
-    suggestion,
-)
+from triptych.config import ConfigError, class_at, error_prefix, function_at, suggestion
 from triptych.config.paths import check_writable
 from triptych.launch.environment import cpus
 from triptych.storage.run_directory import find_checkpoint
@@ -49,10 +43,8 @@ def run_chat(arguments: list[str]) -> None:
     from triptych.cli.chat_repl import chat
     from triptych.models.generation import Sampling
 
-    try:
+    with error_prefix():
         sampling = Sampling(parsed.temperature, parsed.top_k, parsed.top_p, parsed.seed)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     chat(parsed.checkpoint, system=parsed.system, sampling=sampling, max_new_tokens=parsed.max_new_tokens)
 
 
@@ -70,7 +62,7 @@ def run_compare(arguments: list[str]) -> None:
     plots = [function_at("--plot", path, ("triptych.report.page.charts",)) for path in parsed.plot]
     from triptych.report.compare import compare
 
-    with value_errors_of_runs():
+    with error_prefix():
         compare(parsed.directories, parsed.output, plots)
 
 
@@ -104,7 +96,7 @@ def run_scaling(arguments: list[str]) -> None:
     from triptych.report.scaling_report import scaling
 
     columns = dict(column.split("=", 1) for column in parsed.column)
-    with value_errors_of_runs():
+    with error_prefix():
         scaling(
             parsed.directories, parsed.output, columns=columns, leave_out=parsed.drop_highest, delta=parsed.huber_delta
         )
@@ -128,9 +120,7 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="for all runs, such as 'seed=range(1,9)'")
     parser.add_argument("--jobs", type=int, default=cpus(), help="number of parallel runs (default: number of CPUs)")
     parser.add_argument(
-        "--print-overrides",
-        action="store_true",
-        help="only print the overrides of each run, for slurm/array.sbatch",
+        "--print-overrides", action="store_true", help="only print the overrides of each run, for slurm/array.sbatch"
     )
     parser.add_argument("--output", type=Path, help="output page (default: report.html in the study's folder)")
     parsed = parser.parse_intermixed_args(arguments)
@@ -183,7 +173,7 @@ def run_dashboard(arguments: list[str]) -> None:
     check_writable("--output", parsed.output)
     from triptych.report.dashboard import dashboard
 
-    with value_errors_of_runs():
+    with error_prefix():
         dashboard(parsed.directories, parsed.output)
 
 
@@ -196,7 +186,7 @@ def run_playground(arguments: list[str]) -> None:
     parsed = parser.parse_args(arguments)
     from triptych.report.playground_server import serve
 
-    with value_errors_of_runs():
+    with error_prefix():
         serve(parsed.directories, parsed.host, parsed.port)
 
 
@@ -214,15 +204,6 @@ def check_suffix(output: Path, suffix: str, what: str) -> None:
     if output.suffix.lower() != suffix:
         better = output / f"report{suffix}" if output.is_dir() else output.with_suffix(suffix)
         raise ConfigError(f"--output {output}: this writes {what}; did you mean --output {better}?")
-
-
-@contextmanager
-def value_errors_of_runs() -> Iterator[None]:
-    """Turns a ``ValueError`` about a run directory into a ``ConfigError``."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def run_import(arguments: list[str]) -> None:
@@ -276,8 +257,7 @@ def families_at(path: str | None) -> "Sequence[Family]":
 def run_export(arguments: list[str]) -> None:
     """``triptych export``."""
     parser = argparse.ArgumentParser(
-        prog="triptych export",
-        description="Converts the model of a checkpoint to a folder that transformers loads.",
+        prog="triptych export", description="Converts the model of a checkpoint to a folder that transformers loads."
     )
     parser.add_argument("checkpoint", type=Path, help="checkpoint file, or run directory (its latest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="folder to write, new or empty")

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union
 
 import yaml  # type: ignore[import-untyped]
 
-from triptych.cli.completion import groups
+from triptych.cli.completion import choices_of_fields, groups
 from triptych.cli.show import described
 from triptych.config import ALLOWED, PARTS, TrainConfig, class_at, hints_of
 from triptych.config.diagnose import choices_of, own_folders
@@ -70,8 +70,7 @@ def of_defaults(choices: Mapping[str, Sequence[str]]) -> Schema:
     keys = {}
     for group, names in choices.items():
         one = {"enum": [*names, None]}
-        chosen = {"anyOf": [one, {"type": "array", "items": one}]}
-        keys[rf"^(override )?/{group}(@.*)?$"] = chosen
+        keys[rf"^(override )?/{group}(@.*)?$"] = {"anyOf": [one, {"type": "array", "items": one}]}
     return {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "patternProperties": keys}]}}
 
 
@@ -108,8 +107,7 @@ def add(found: Schema, content: Mapping[str, Any]) -> None:
 def of_class(kind: type) -> Schema:
     """The schema of the arguments of a class."""
     properties = {}
-    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    choices = {field.name: field.metadata["choices"] for field in fields if "choices" in field.metadata}
+    choices = choices_of_fields(kind)
     for name, hint in hints_of(kind).items():
         if name == "return":
             continue

@@ -41,17 +41,14 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
         arguments: arguments of the command line, perhaps with --config-dir.
     """
     kinds, is_group = [kind] if kind else list(KINDS), bool(word and choices_of(word, arguments))
-    found = {each: describe_choice(each, arguments) for each in kinds}
-    kept = {
-        each: {name: cells for name, cells in rows.items() if is_in(word, name, cells)} for each, rows in found.items()
-    }
-    if not any(kept.values()):
-        names = [name for rows in found.values() for name in rows]
+    found = {each: rows_with(word, each, arguments) for each in kinds}
+    if not any(found.values()):
+        names = [name for each in kinds for name in describe_choice(each, arguments)]
         place = kind or "entries"
         hint = f"; its choices: triptych show {word}" if is_group else find_elsewhere(kind, word, arguments)
         hint = hint or suggestion(word, names)
         raise ConfigError(f"triptych list {' '.join(filter(None, (kind, word)))}: no {place} contain this word{hint}")
-    for each, rows in kept.items():
+    for each, rows in found.items():
         if rows:
             print_table(each, rows)
     if is_group:
@@ -66,10 +63,7 @@ def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str
         arguments: arguments of the command line.
     """
     others = [each for each in KINDS if each != kind] if kind else []
-    there = {
-        each: [name for name, cells in describe_choice(each, arguments).items() if is_in(word, name, cells)]
-        for each in others
-    }
+    there = {each: [*rows_with(word, each, arguments)] for each in others}
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     there["keys"] = [key for key in keys_of("train", choices_in(arguments)) if word.lower() in key.lower()]
     shown = [
@@ -80,9 +74,10 @@ def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str
     return f"; {'; '.join(shown)}" if shown else ""
 
 
-def is_in(word: str, name: str, cells: Sequence[str]) -> bool:
-    """Whether a row contains a word, in upper or lower case."""
-    return word.lower() in " ".join((name, *cells)).lower()
+def rows_with(word: str, kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The rows of ``describe_choice`` that contain a word, in upper or lower case."""
+    rows = describe_choice(kind, arguments).items()
+    return {name: cells for name, cells in rows if word.lower() in " ".join((name, *cells)).lower()}
 
 
 def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
@@ -91,12 +86,11 @@ def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
     table = Table(title=title, title_justify="left", title_style="", show_lines=kind in ("experiments", "studies"))
     table.add_column("name", no_wrap=True)
     for column in COLUMNS[kind]:
-        if column in ("architecture", "parameters"):
-            table.add_column(column, no_wrap=True, justify="right" if column == "parameters" else "left")
+        name = column.replace("runtime_note", "cost")
+        if name in ("architecture", "parameters"):
+            table.add_column(name, no_wrap=True, justify="right" if name == "parameters" else "left")
         else:
-            table.add_column(
-                column.replace("runtime_note", "cost"), ratio=1 if column in ("cost", "runtime_note") else 2
-            )
+            table.add_column(name, ratio=1 if name == "cost" else 2)
     family = None
     for name, cells in rows.items():
         if family not in (None, family := name.rpartition("/")[0]):
@@ -107,10 +101,8 @@ def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
 
 def describe_choice(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The cells of each row, by name. Models are sorted by family and size."""
-    group = KINDS[kind]
-    texts = {
-        name: find_choice(group, name, arguments).read_text(encoding="utf-8") for name in choices_of(group, arguments)
-    }
+    group, names = KINDS[kind], choices_of(KINDS[kind], arguments)
+    texts = {name: find_choice(group, name, arguments).read_text(encoding="utf-8") for name in names}
     if kind == "experiments":
         headers = {name: read_header(text) for name, text in texts.items()}
         return {name: tuple(header.get(field, "") for field in COLUMNS[kind]) for name, header in headers.items()}
@@ -121,14 +113,10 @@ def describe_choice(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str,
     if kind == "models":
         counts = {name: re.search(r": ([\d,]+) parameters", text) for name, text in said.items()}
         sizes = {name: int(count[1].replace(",", "")) if count else 0 for name, count in counts.items()}
-        return {
-            name: (
-                architecture_of(name, arguments),
-                f"{sizes[name]:,}" if sizes[name] else "any",
-                re.sub(r": [\d,]+ parameters", "", said[name]),
-            )
-            for name in sorted(said, key=lambda name: (name.rpartition("/")[0], sizes[name], name))
-        }
+        shown = {name: f"{size:,}" if size else "any" for name, size in sizes.items()}
+        about = {name: re.sub(r": [\d,]+ parameters", "", text) for name, text in said.items()}
+        ordered = sorted(said, key=lambda name: (name.rpartition("/")[0], sizes[name], name))
+        return {name: (architecture_of(name, arguments), shown[name], about[name]) for name in ordered}
     return {name: (text,) for name, text in said.items()}
 
 

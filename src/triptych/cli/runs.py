@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 
 from triptych.assembly.early_checks import check_evaluation, check_prediction, check_training
 from triptych.cli.help import kept_help
-from triptych.config import (
-    PARTS,
-    TRAINER,
-    ConfigError,
-    RunError,
-)
+from triptych.config import PARTS, TRAINER, ConfigError, RunError
 from triptych.config.errors import ConfigErrors
 from triptych.launch.signals import Interruption
 from triptych.planning.gpus import gpu_named
@@ -95,6 +90,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
+    needed = [*NEEDED, *(f"block/{part}" for part in PARTS)] if command in ("train", "doctor") else []
     for argument in arguments if command in ("evaluate", "predict") else ():
         key, _, setting = argument.partition("=")[0].partition(".")
         if key == "trainer" and setting not in ("", *TRAINER):
@@ -109,11 +105,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
         if argument.startswith("-"):
             if name not in known:
                 raise ConfigError(not_an_option(argument, command, arguments))
-        elif (
-            command in ("train", "doctor")
-            and argument.startswith("~")
-            and name[1:] in [*NEEDED, *(f"block/{part}" for part in PARTS)]
-        ):
+        elif argument.startswith("~") and name[1:] in needed:
             raise ConfigError(without_choice(name[1:], arguments))
         elif name == "hydra.mode":
             raise ConfigError(f"{argument}: not supported. For a sweep, add -m")

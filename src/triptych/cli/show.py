@@ -1,14 +1,12 @@
 """Explains a setting: its meaning, its valid values and where it is set."""
 # Takes a DictConfig: it looks up keys and classes that any file may name.
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_module
@@ -23,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triptych.cli.completion import choices_of_fields, typed_node
 from triptych.cli.listing import meaning_of_choice
 from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell_choices
 from triptych.config.diagnose import (
@@ -113,9 +112,8 @@ def value_of(config: DictConfig, key: str) -> str:
     node = OmegaConf.select(config, parent) if parent else config
     raw = OmegaConf.to_container(node, resolve=False)[name]  # type: ignore[call-overload, index]
     if isinstance(raw, dict):
-        return f"{raw.get('_target_', '')}: {', '.join(str(name) for name in raw if name not in HIDDEN)}".removeprefix(
-            ": "
-        )
+        names = ", ".join(str(name) for name in raw if name not in ("_target_", "_partial_"))
+        return f"{raw.get('_target_', '')}: {names}".removeprefix(": ")
     if not (isinstance(raw, str) and "${" in raw):
         return spell_choices(raw)
     try:
@@ -125,28 +123,17 @@ def value_of(config: DictConfig, key: str) -> str:
     return raw if isinstance(value, DictConfig) else f"{spell_choices(value)} (from {raw})"
 
 
-HIDDEN = ("_target_", "_partial_")
-
-
 def explain_key(config: DictConfig, key: str) -> tuple[str, str]:
     """The meaning and the valid values of a key, from the docstring and the types of its class."""
     parent, _, name = key.rpartition(".")
-    hint: Any = TrainConfig
-    for part in filter(None, parent.split(".")):
-        hint = hints_of(hint).get(part) if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
-    owner = hint if dataclasses.is_dataclass(hint) else None
+    owner = typed_node(parent.split(".") if parent else (), TrainConfig)
     path = OmegaConf.select(config, f"{parent}._target_") if parent else None
     if owner is None and isinstance(path, str):
         owner = class_at(f"{parent}._target_", path, (*ALLOWED, "hydra_plugins"))
     if not isinstance(owner, type):
         return "", ""
     said = next((text for kind in owner.__mro__ if (text := described(kind, name))), "")
-    choices = (
-        next((f.metadata.get("choices") for f in dataclasses.fields(owner) if f.name == name), None)
-        if dataclasses.is_dataclass(owner)
-        else None
-    )
-    if choices:
+    if choices := choices_of_fields(owner).get(name):
         return said, f"one of {', '.join(choices)}"
     kind = hints_of(owner).get(name)
     node = OmegaConf.select(config, parent) if parent else config
@@ -175,23 +162,19 @@ def where_set(
         folders: the user's config folders.
     """
     found = []
+    places = [*((folder, str(folder)) for folder in folders), (Path(str(files("triptych.conf"))), "conf")]
     for default in defaults:
         package = default.package or ""
         inside = key.removeprefix(f"{package}.") if package not in ("", "_global_") else key
         if default.config_path is None or (inside == key and package not in ("", "_global_")):
             continue
-        for folder, shown in (
-            *((folder, str(folder)) for folder in folders),
-            (Path(str(files("triptych.conf"))), "conf"),
-        ):
+        for folder, shown in places:
             file = folder / f"{default.config_path}.yaml"
             if file.is_file():
                 found += find_lines(file.read_text(encoding="utf-8"), inside, f"{shown}/{default.config_path}.yaml")
                 break
     found += [Setting("the command line", text) for text in overrides if text.partition("=")[0].lstrip("+") == key]
-    if found:
-        return found
-    return [Setting(TYPED, "")]
+    return found or [Setting(TYPED, "")]
 
 
 def find_lines(text: str, key: str, file: str) -> list[Setting]:

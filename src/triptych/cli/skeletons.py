@@ -45,11 +45,8 @@ def write_skeleton(kind: str, name: str) -> None:
         file.write_text(text, encoding="utf-8")
     print(*texts, sep="\n")
     variables = "" if kind == "experiment" else f"PYTHONPATH=. TRIPTYCH_ALLOW={name} "
-    print(
-        f"{variables}triptych train --config-dir=conf {CHOSEN[kind]}{name}",
-        f"python -m pytest {[*texts][-1]}",
-        sep="\n",
-    )
+    print(f"{variables}triptych train --config-dir=conf {CHOSEN[kind]}{name}")
+    print(f"python -m pytest {[*texts][-1]}")
 
 
 def make_skeleton(kind: str, name: str) -> dict[Path, str]:

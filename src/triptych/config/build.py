@@ -152,14 +152,13 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
             raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{suggestion(name, settings)}")
         if OmegaConf.is_missing(node, name):
             raise ConfigError(f"{key}.{name} is missing: set {key}.{name}=...")
-        value = node[name]
+        value, hint = node[name], hints.get(name, Any)
         if isinstance(value, DictConfig) and "_target_" in value:
-            check_kind(config, f"{key}.{name}", hints.get(name, Any))
+            check_kind(config, f"{key}.{name}", hint)
             check(config, f"{key}.{name}")
         else:
             if isinstance(value, DictConfig | ListConfig):
                 value = OmegaConf.to_container(value, resolve=True)
-            hint = hints.get(name, Any)
             check_type(f"{key}.{name}", value, hint)
             check_dropout(f"{key}.{name}", value)
             if type(value) is int and float in (hint, *typing.get_args(hint)) and int not in typing.get_args(hint):
@@ -285,12 +284,9 @@ def _fits(value: object, hint: Any) -> bool:
         return value in typing.get_args(hint)
     if hint is None or hint is type(None):
         return value is None
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (str, bool):
-        return isinstance(value, hint)
+    if hint in (bool, int, float, str):  # a bool is an int for isinstance
+        kind = int | float if hint is float else hint
+        return isinstance(value, kind) and isinstance(value, bool) == (hint is bool)
     if origin is Callable or dataclasses.is_dataclass(hint):
         return not isinstance(value, str | int | float | list | dict)
     if origin in (list, Sequence):

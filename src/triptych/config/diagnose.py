@@ -20,7 +20,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from triptych.config import (
     ARCHITECTURES,
-    MOST,
     PARTS,
     ConfigError,
     DoctorConfig,
@@ -28,11 +27,11 @@ from triptych.config import (
     PredictConfig,
     RunError,
     TrainConfig,
-    and_others,
     expected,
     nearest,
     spell_choices,
 )
+from triptych.config.errors import MOST, and_others
 from triptych.config.identity import EVERY_STACK
 from triptych.config.overrides import quote
 from triptych.config.paths import check_writable
@@ -62,9 +61,8 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     message = str(error)
     if isinstance(error, ValueError) and message.startswith("Config group override must be a string or a list"):
         return not_a_choice(arguments)
-    if re.search("invalid literal for int|is not an int|index out of range", f"{message} {error.__cause__}") and (
-        answer := in_a_list(command, arguments)
-    ):
+    is_index = re.search("invalid literal for int|is not an int|index out of range", f"{message} {error.__cause__}")
+    if is_index and (answer := in_a_list(command, arguments)):
         return answer
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
@@ -76,13 +74,9 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         key = match[1]
         if new := renamed_key(key):
             return f"{key} was renamed to {new}"
-        if (
-            answer := chosen_by_folder(key, arguments)
-            or in_no_place(key)
-            or chosen_by_group(key, arguments)
-            or of_another_part(key, arguments)
-            or of_another_choice(key, arguments)
-        ):
+        answer = chosen_by_folder(key, arguments) or in_no_place(key) or chosen_by_group(key, arguments)
+        answer = answer or of_another_part(key, arguments) or of_another_choice(key, arguments)
+        if answer:
             return answer
         if "is not in struct" in details or "not in '" in details:
             return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
@@ -107,9 +101,8 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
             key, _, value = argument.partition("=")
             if value.startswith("~/"):
                 return f"{argument}: the shell expands ~ only at the start of a word; expected {key}=$HOME{value[1:]}"
-            said = (
-                reason.partition("': ")[2] if "Unknown function" in reason else "Hydra reads these characters as syntax"
-            )
+            says_more = "Unknown function" in reason
+            said = reason.partition("': ")[2] if says_more else "Hydra reads these characters as syntax"
             list_form = "; a list is written 'key=[a,b]'" if "[" in value else ""
             return f"{argument}: {said}; a text needs quotes: {quoted}{list_form}"
         return f"{argument}: {reason} (an override is key=value without spaces)"
@@ -229,9 +222,8 @@ def in_a_list(command: str, arguments: Sequence[str]) -> str | None:
                 return f"{override.input_line}: {parent} is a list; expected {parent}={values}"
         is_choice = override.package is not None or choices_of(key, arguments)
         if not (is_choice or override.is_sweep_override() or override.is_delete() or override.is_hydra_override()):
-            OmegaConf.update(
-                config, key, override.value(), force_add=True
-            )  # a later override may set a key of this list
+            # a later override may set a key of this list
+            OmegaConf.update(config, key, override.value(), force_add=True)
     return None
 
 
@@ -254,12 +246,8 @@ def missing_choice(path: str, arguments: Sequence[str]) -> str:
         arguments: arguments of the command line.
     """
     parts = path.split("/")
-    given = [
-        override.key_or_group
-        for override in parse_hydra_overrides(arguments)
-        if path.startswith(f"{override.key_or_group}/")
-    ]
-    for group in (*given, parts[0], "/".join(parts[:2])):
+    keys = [override.key_or_group for override in parse_hydra_overrides(arguments)]
+    for group in (*(key for key in keys if path.startswith(f"{key}/")), parts[0], "/".join(parts[:2])):
         if choices := choices_of(group, arguments):
             choice = path.removeprefix(f"{group}/")
             if new := renamed_choice(group, choice):
@@ -340,9 +328,8 @@ def of_another_choice(key: str, arguments: Sequence[str]) -> str | None:
         theirs = [ours for ours, names in THEIR_LAUNCHER_KEYS.items() if option in names.split()]
         if near := [*theirs, *difflib.get_close_matches(option, every)][:1]:
             having = [choice for choice, options in options_of.items() if near[0] in options]
-            return (
-                f"{key}: there is no such key; did you mean {key.removesuffix(option)}{near[0]} ({group}={having[0]})?"
-            )
+            meant = f"{key.removesuffix(option)}{near[0]} ({group}={having[0]})"
+            return f"{key}: there is no such key; did you mean {meant}?"
     if not having:
         return None
     *others, last = having
@@ -475,9 +462,8 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
         names = difflib.get_close_matches(leaf, {leaf_of(other) for other in candidates}, cutoff=likeness)
         like = [other for other in candidates if leaf_of(other) in names]
         if key.count(".") < 2:  # prefer the settings of all stacks to those of one
-            like = [
-                other for other in like if other.count(".") < 2 and not other.startswith("audio_embedding.")
-            ] or like
+            shared = [other for other in like if other.count(".") < 2 and not other.startswith("audio_embedding.")]
+            like = shared or like
         if like:
             return f"; did you mean {max(like, key=lambda o: difflib.SequenceMatcher(None, key, o).ratio())}?"
     while parent and not beside:

@@ -108,13 +108,8 @@ def warn_of_learning_rate(config: DictConfig) -> None:
         return
     own, adamw = (compose("train", overrides=[f"optimizer={each}"]).optimizer.lr for each in (name, "adamw"))
     if own not in (adamw, config.optimizer.lr):
-        log.warning(
-            "optimizer.lr=%s of experiment=%s is meant for AdamW; the default of optimizer=%s is %s. Set optimizer.lr",
-            config.optimizer.lr,
-            experiment,
-            name,
-            own,
-        )
+        meant = f"optimizer.lr={config.optimizer.lr} of experiment={experiment} is meant for AdamW"
+        log.warning("%s; the default of optimizer=%s is %s. Set optimizer.lr", meant, name, own)
 
 
 def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
@@ -137,29 +132,14 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         config: configuration of this run, composed by Hydra.
         theirs: complete configuration of the trained model.
     """
-    init_from, choices = config.init_from, HydraConfig.get().runtime.choices
-    architecture, own = base_of(theirs), base_of(config)
-    template = config.model
-    if architecture != own:
-        adapts = "model" in list_overridden()  # then settings of single stacks are meant for that model
-        if adapts and (has_towers(theirs) or has_towers(config)):
-            raise ConfigError(f"init_from={init_from} is {architecture}: its weights cannot initialize model={own}")
-        others = [
-            o for o in HydraConfig.get().overrides.task if not (adapts and re.match(r"[+~]*(model|.*@model\b)", o))
-        ]
-        overrides = [*others, f"model={architecture}"]
-        template = compose(HydraConfig.get().job.config_name, overrides=overrides).model
-        if not adapts:
-            if "experiment" in list_overridden():
-                raise ConfigError(
-                    f"init_from={init_from} is {architecture}, but experiment={choices['experiment']} is {own}; add "
-                    f"model={architecture}, or model={own} to use the weights of another architecture"
-                )
-            config.model, own = template, architecture
+    architecture, template = base_of(theirs), adopt_architecture(config, theirs)
+    own = base_of(config)
     if is_overridden("tokenizer") and config.tokenizer != theirs.tokenizer:
-        raise ConfigError(f"tokenizer: the tokenizer of init_from={init_from} is used. Remove the tokenizer settings")
+        raise ConfigError(
+            f"tokenizer: the tokenizer of init_from={config.init_from} is used. Remove the tokenizer settings"
+        )
     config.tokenizer = theirs.tokenizer
-    if "model" in list_overridden() and choices["model"] != own:
+    if "model" in list_overridden() and HydraConfig.get().runtime.choices["model"] != own:
         if config.shape.vocab_size is None:
             config.shape.vocab_size = theirs.shape.vocab_size
         return
@@ -171,10 +151,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
     embeddings = [OmegaConf.select(theirs, f"model.{name}") for name in ("embedding", "source_embedding")]
-    signals = {
-        "audio_embedding": "num_mels",
-        "image_embedding": "patch_size",
-    }  # with a key that only this embedding has
+    signals = {"audio_embedding": "num_mels", "image_embedding": "patch_size"}  # with a key that no other has
     read = [node for node, key in signals.items() if any(part is not None and key in part for part in embeddings)]
     nodes = ("shape", "block", "heads", *read)
     settings = {f"{node}.{key}": value for node in nodes for key, value in theirs[node].items()}
@@ -183,25 +160,47 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         differing = of_other_stacks(differing, architecture, own)
     for key, value in {**settings, **differing}.items():
         own_value = OmegaConf.select(config, key)
+        are_parts = isinstance(value, DictConfig) and own_value is not None
         if not is_set(key):
             OmegaConf.update(config, key, value, merge=False)
-        elif (
-            isinstance(value, DictConfig)
-            and own_value is not None
-            and (value._target_ == own_value._target_ or not is_set(f"{key}._target_"))
-        ):
+        elif are_parts and (value._target_ == own_value._target_ or not is_set(f"{key}._target_")):
             if value._target_ != own_value._target_:  # only options are set, so they belong to their part
                 given = {name: own_value[name] for name in map(str, own_value) if is_set(f"{key}.{name}")}
                 OmegaConf.update(config, key, OmegaConf.merge(value, given), merge=False)
                 own_value = OmegaConf.select(config, key)
             for name in map(str, value):  # of the same part, the options that are not set
-                option = value[name]
                 if not is_set(f"{key}.{name}"):
-                    own_value[name] = option
+                    own_value[name] = value[name]
                 else:
-                    warn_of_difference(config, f"{key}.{name}", option)
+                    warn_of_difference(config, f"{key}.{name}", value[name])
         else:
             warn_of_difference(config, key, value)
+
+
+def adopt_architecture(config: DictConfig, theirs: DictConfig) -> DictConfig:
+    """Changes a configuration to the architecture of a trained model, unless the command line chooses another.
+
+    Returns:
+        The architecture of the trained model, with unresolved references to shape, block and heads.
+    """
+    hydra, chosen = HydraConfig.get(), list_overridden()
+    architecture, own = base_of(theirs), base_of(config)
+    template: DictConfig = config.model
+    if architecture == own:
+        return template
+    adapts = "model" in chosen  # then settings of single stacks are meant for that model
+    if adapts and (has_towers(theirs) or has_towers(config)):
+        raise ConfigError(f"init_from={config.init_from} is {architecture}: its weights cannot initialize model={own}")
+    others = [o for o in hydra.overrides.task if not (adapts and re.match(r"[+~]*(model|.*@model\b)", o))]
+    template = compose(hydra.job.config_name, overrides=[*others, f"model={architecture}"]).model
+    if not adapts and "experiment" in chosen:
+        raise ConfigError(
+            f"init_from={config.init_from} is {architecture}, but experiment={hydra.runtime.choices['experiment']} is "
+            f"{own}; add model={architecture}, or model={own} to use the weights of another architecture"
+        )
+    if not adapts:
+        config.model = template
+    return template
 
 
 def has_towers(config: DictConfig) -> bool:

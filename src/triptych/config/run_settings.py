@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config.build import build, target_of
 
-T = TypeVar("T", "EncodingSettings", "LoaderSettings", "TrainerSettings")
+T = TypeVar("T", "EncodingSettings", "LoaderSettings", "TrainerSettings", "RunSettings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +82,10 @@ class RunSettings:
         nodes = config.copy()
         OmegaConf.set_readonly(nodes, True)
         batch, trainer = nodes.batch, nodes.trainer
-        return cls(
-            seed=nodes.seed,
+        return _typed(
+            cls,
+            nodes,
             run_dir=Path(nodes.run_dir),
-            init_from=nodes.init_from,
-            match=nodes.match,
-            compile=nodes.compile,
-            on_nonfinite=nodes.on_nonfinite,
-            test_weights=nodes.test_weights,
             vocab_size=nodes.shape.vocab_size,
             max_length=nodes.shape.max_length,
             learning_rate=OmegaConf.select(nodes, "optimizer.lr"),

@@ -78,11 +78,7 @@ class LocalJobRunner(Launcher):
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    command: Sequence[str],
-    n_jobs: int,
-    redact: Redactor,
-    again: str = "the same command again",
+    jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: Redactor, again: str = "the same command again"
 ) -> dict[Path, Failure]:
     """Runs the unfinished jobs and waits for them. A signal to the sweep is forwarded to them, except SIGINT, because a
     terminal sends Ctrl-C to all processes.
@@ -101,7 +97,8 @@ def run_jobs(
     sweep, num_forwarded = Jobs(jobs, n_jobs, redact), 0
     for job in sweep.waiting.values():
         job.announce(redact)
-    with record_signals(*STOPS) as asked, Bar(sweep) as bar:
+    bar = Bar(sweep)
+    with record_signals(*STOPS) as asked, bar.progress:
         while sweep.running or (sweep.waiting and not asked):
             while sweep.waiting and not asked and len(sweep.running) < n_jobs:
                 sweep.start_next(command)
@@ -211,19 +208,12 @@ class Bar:
         columns = (MofNCompleteColumn(), "jobs", BarColumn(), TimeElapsedColumn(), "{task.fields[left]}")
         # without a thread, because this process forks the jobs
         disable = jobs.n_jobs == 1 or not sys.stdout.isatty()
-        self._progress = show_progress(*columns, auto_refresh=False, disable=disable)
-        self._task = self._progress.add_task("jobs", total=len(jobs.waiting), left="")
-
-    def __enter__(self) -> "Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        self.progress = show_progress(*columns, auto_refresh=False, disable=disable)
+        self._task = self.progress.add_task("jobs", total=len(jobs.waiting), left="")
 
     def look(self) -> None:
         """Updates the bar from the run directories, once per second."""
-        if self._progress.disable or time.monotonic() - self._looked <= LOOK_S:
+        if self.progress.disable or time.monotonic() - self._looked <= LOOK_S:
             return
         self._looked, jobs = time.monotonic(), self._jobs
         shares = {directory: share_done(directory) for directory in jobs.running}
@@ -231,7 +221,7 @@ class Bar:
         left = jobs.seconds_left(jobs.taken or whole)
         rest = "" if left is None else f"{about_duration(left)} left"
         completed = len(jobs.taken) + len(jobs.failures) + sum(shares.values())
-        self._progress.update(self._task, completed=completed, left=rest, refresh=True)
+        self.progress.update(self._task, completed=completed, left=rest, refresh=True)
 
 
 def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Collection[Path]) -> str:

@@ -119,9 +119,7 @@ def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:
     # with a user, squeue only reads that user's jobs
     lines = ask("squeue", f"--user={os.getuid()}", f"--name={names}", *fields).splitlines()
     parts = [line.split("|", 4) for line in lines]
-    states = {
-        (array, int(index)): State(job, name, reason) for array, index, job, name, reason in parts if index != NONE
-    }
+    states = {(array, int(index)): State(*state) for array, index, *state in parts if index != NONE}
     # If waiting tasks are cancelled, squeue only keeps the last one, without its index.
-    rest = {array: State(job, name, reason) for array, index, job, name, reason in parts if index == NONE}
+    rest = {array: State(*state) for array, index, *state in parts if index == NONE}
     return {**{(array, index): rest[array] for array, index in keys if array in rest}, **states}

@@ -100,6 +100,5 @@ def _note(signum: int, frame: FrameType | None) -> None:
 def _set_handlers(handler: Handler, signums: tuple[int, ...]) -> dict[int, Handler]:
     """Sets handlers, but keeps SIGHUP ignored under ``nohup``."""
     is_under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return {
-        signum: signal.signal(signum, handler) for signum in signums if signum != signal.SIGHUP or not is_under_nohup
-    }
+    changed = [signum for signum in signums if signum != signal.SIGHUP or not is_under_nohup]
+    return {signum: signal.signal(signum, handler) for signum in changed}

@@ -226,9 +226,8 @@ class SlurmJobRunner(Launcher):
         with ExitStack() as locks:
             for parent in sorted({job.directory.parent for job in jobs}):
                 parent.mkdir(parents=True, exist_ok=True)
-                locks.enter_context(
-                    Lock(parent / ".slurm.lock", str(parent), "two commands at the same time may submit the same jobs")
-                )
+                without = "two commands at the same time may submit the same jobs"
+                locks.enter_context(Lock(parent / ".slurm.lock", str(parent), without))
             open_jobs = {job.directory: job for job in jobs if not job.is_done}
             noted = {directory: ArrayTask.noted_in(directory) for directory in open_jobs}
             states = queue([task for task in noted.values() if task])

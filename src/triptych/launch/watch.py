@@ -210,20 +210,12 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
     steps, goal = count_steps(run, rows)
     rate = rate_of(rows)
     losses = [row["train/loss"] for row in rows if row.get("train/loss")]
-    left = (goal - steps) / rate if goal is not None and rate else None
+    loss = float(losses[-1]) if losses else None
+    left = max((goal - steps) / rate, 0.0) if goal is not None and rate and state == "running" else None
     began = age(run.lock)
-    return RunStatus(
-        name,
-        state,
-        steps,
-        goal,
-        rate,
-        float(losses[-1]) if losses else None,
-        max(left, 0.0) if left is not None and state == "running" else None,
-        line,
-        began if math.isfinite(began) else None,
-        began - age(run.record) if state == "done" and math.isfinite(began) else None,
-    )
+    since = began if math.isfinite(began) else None
+    taken = began - age(run.record) if state == "done" and since is not None else None
+    return RunStatus(name, state, steps, goal, rate, loss, left, line, since, taken)
 
 
 def state_of(run: RunDirectory, line: str) -> str:
@@ -367,9 +359,8 @@ def draw(runs: Sequence[RunStatus], most: int, width: int) -> Group:
         width: width of the terminal.
     """
     counts = Counter(run.state for run in runs)
-    head = Text(
-        f"{counted(len(runs), 'run')}: {', '.join(f'{counts[state]} {state}' for state in STATES if counts[state])}"
-    )
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    head = Text(f"{counted(len(runs), 'run')}: {states}")
     at_work = [run for run in runs if run.state == "running"]
     begin = sum(run.state in ("queued", "waiting") for run in runs)
     taken = [run.taken for run in runs if run.taken is not None]
