@@ -1,8 +1,11 @@
 """What pytest loads first, in the processes that run tests and in the one that hands them out."""
 
 import os
+import sys
 
 import pytest
+
+import forked_workers
 
 pytest_plugins = ["faults_table", "clock", "durations", "nightly_cases"]
 
@@ -11,6 +14,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Loads what tests share; the process that hands out the tests does without torch, which takes seconds."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.import_plugin("shared_fixtures")
+    elif sys.platform == "linux" and "COVERAGE_PROCESS_START" not in os.environ and not config.option.collectonly:
+        process, worker = forked_workers.start([*config.invocation_params.args])
+        config.add_cleanup(process.communicate)
+        config.option.tx = [f"popen//python={worker}"] * len(config.option.tx)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -42,5 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """One process writes what all report."""
-    if os.environ.get("TRIPTYCH_DURATIONS") == "write" and not hasattr(config, "workerinput"):
+    runs_here = not (hasattr(config, "workerinput") or config.option.collectonly)
+    if os.environ.get("TRIPTYCH_DURATIONS") == "write" and runs_here:
         config.pluginmanager.register(Durations())

@@ -65,5 +65,6 @@ class Table:
 
 def pytest_configure(config: pytest.Config) -> None:
     """One process collects what all report."""
-    if (file := os.environ.get("TRIPTYCH_FAULTS_TABLE")) and not hasattr(config, "workerinput"):
+    runs_here = not (hasattr(config, "workerinput") or config.option.collectonly)
+    if (file := os.environ.get("TRIPTYCH_FAULTS_TABLE")) and runs_here:
         config.pluginmanager.register(Table(Path(file)))

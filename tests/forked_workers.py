@@ -7,6 +7,7 @@ these imports.
 
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -33,7 +34,7 @@ def start(arguments: list[str]) -> tuple["subprocess.Popen[bytes]", str]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
         )
-    return process, f"{sys.executable} -S {__file__} lend {name}"
+    return process, shlex.join([sys.executable, "-S", __file__, "lend", name])
 
 
 def lend(name: str) -> None:
@@ -76,10 +77,11 @@ def become_worker(files: list[int]) -> None:
 
 if __name__ == "__main__":
     task, place, *given = sys.argv[1:]
-    if task == "lend":
-        lend(place)
-    else:
-        import pytest
+    with suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes; the first one reports it
+        if task == "lend":
+            lend(place)
+        else:
+            import pytest
 
-        pytest.main([*given, "--collect-only", "-n", "0"])
-        serve(socket.socket(fileno=int(place)))
+            pytest.main([*given, "--collect-only", "-n", "0"])
+            serve(socket.socket(fileno=int(place)))

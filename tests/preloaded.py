@@ -24,7 +24,8 @@ import plotly.graph_objs.layout.xaxis
 import plotly.io  # noqa: F401
 from coverage import process_startup
 
-import triptych.report.page.attention_charts  # noqa: F401
+import triptych.report.page.attention_charts
+import triptych.search.page  # noqa: F401
 from triptych.cli import main
 from triptych.config.hydra_guard import compose_ahead, register_schemas
 from triptych.launch.forked_jobs import import_job_modules
