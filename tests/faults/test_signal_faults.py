@@ -62,7 +62,7 @@ def test_the_end_is_the_same(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any], chance: random.Random
 ) -> None:
     """Asked to end again and again, most often during a validation, with a moving average of the weights."""
-    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=1000", "batch.eval_batch_size=4",
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=1000", "batch.eval_batch_size=8",
                  "trainer.max_steps=14", "trainer.val_check_interval=2", "block.dropout=0.1"]  # fmt: skip
     alone = job(tmp_path, *overrides, "run_dir=alone")
     run, in_validation = run_of(tmp_path / "run"), []
@@ -92,7 +92,7 @@ def test_killed_between_the_last_step_and_the_record(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
     """What is tested then must be the moving average, as it would have been."""
-    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_test=4000", "batch.eval_batch_size=4"]
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_test=2000", "batch.eval_batch_size=4"]
     alone = job(tmp_path, *overrides, "run_dir=alone")
     started, run = job(tmp_path, *overrides, "run_dir=run"), run_of(tmp_path / "run")
     assert started.until(lambda: run.newest == 60), started.text
@@ -111,11 +111,11 @@ def test_killed_between_the_last_step_and_the_record(
 @pytest.mark.fault(1)
 def test_early_stopping_stays_stopped(tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     overrides = [CLASSIFICATION, "callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=1",
-                 "+callbacks.early_stopping.min_delta=10.0", "data.num_test=4000",
+                 "+callbacks.early_stopping.min_delta=10.0", "data.num_test=2000",
                  "batch.eval_batch_size=4"]  # fmt: skip
     started, run = job(tmp_path, *overrides, "run_dir=run"), run_of(tmp_path / "run")
     assert started.until(lambda: run.newest == 14), started.text
-    time.sleep(0.3)
+    time.sleep(0.1)
     started.kill()
     started.wait()
     assert not (run.directory / "summary.json").exists()
