@@ -1,7 +1,7 @@
 """What an evaluation may be limited to; data workers at exit."""
 
-import subprocess
-import sys
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clock import bound
+from commands import Finished, finish
 from triptych.assembly.loaders import check_rank_shares
 from triptych.config.run_settings import TrainerSettings
 from triptych.data import DataModule
@@ -48,9 +48,13 @@ next(batches)
 """
 
 
-def test_data_workers_that_are_left_do_not_keep_a_process_from_exiting() -> None:
+def run_program(program: str, cwd: Path) -> Finished:
+    return finish(cwd=cwd, environment=dict(os.environ), program=program, seconds=60)
+
+
+def test_data_workers_that_are_left_do_not_keep_a_process_from_exiting(tmp_path: Path) -> None:
     """They ignore SIGTERM, which Python sends them at exit before it waits for them."""
-    finished = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=bound(60))
+    finished = run_program(KEPT, tmp_path)
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
@@ -62,6 +66,6 @@ multiprocessing.get_context("fork").Process(target=lambda: (time.sleep(1), print
 """
 
 
-def test_processes_of_a_program_that_imports_triptych_end_by_themselves() -> None:
-    finished = subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, timeout=bound(60))
+def test_processes_of_a_program_that_imports_triptych_end_by_themselves(tmp_path: Path) -> None:
+    finished = run_program(OWN, tmp_path)
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "done\n", "")

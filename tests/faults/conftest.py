@@ -5,10 +5,7 @@ import json
 import os
 import random
 import re
-import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.user_properties += [("fault", number) for number in sorted(numbers)]
 
 
+LIMITED = """
+import resource, sys
+from triptych.cli import main
+
+resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
+sys.exit(main())
+"""
+
+
 class Job:
     """A command in a session of its own.
 
@@ -55,22 +61,9 @@ class Job:
         own |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})}
         self.output = cwd / f"output-{len(list(cwd.glob('output-*')))}"
         self.output.touch()
-        self.process: Command | subprocess.Popen[str]
-        if memory is None:
-            files = (Path(os.devnull), self.output, self.output)
-            self.process = Command(*arguments, cwd=cwd, environment=own, files=files)
-            return
-        with open(self.output, "w") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "triptych", *arguments],
-                cwd=cwd,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
-                env=own,
-            )
+        files = (Path(os.devnull), self.output, self.output)
+        program = None if memory is None else LIMITED.format(memory=memory)
+        self.process = Command(*arguments, cwd=cwd, environment=own, files=files, program=program)
 
     @property
     def text(self) -> str:
