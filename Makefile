@@ -103,15 +103,15 @@ INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --
 .venv/pip: constraints.txt
 	@echo "installing into .venv what is needed, once: some hundred megabytes, a minute or two with a fast network"
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --upgrade pip
+	$(INSTALL) --upgrade pip setuptools
 	touch $@
 
 .venv/base: .venv/pip pyproject.toml
-	$(INSTALL) --editable .
+	$(INSTALL) --no-build-isolation --editable .
 	touch $@
 
 .venv/installed: .venv/pip pyproject.toml
-	$(INSTALL) --editable '.[dev,bench,docs]'
+	$(INSTALL) --no-build-isolation --editable '.[dev,bench,docs]'
 	touch .venv/base $@
 
 clean:
