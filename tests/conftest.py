@@ -1,4 +1,4 @@
-"""What pytest loads first, in the processes that run tests and in the one that hands them out."""
+"""What pytest loads first, in its workers and in the process that distributes the tests."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ pytest_plugins = ["faults_table", "clock", "durations", "nightly_cases"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Loads what tests share; the process that hands out the tests does without torch, which takes seconds."""
+    """Loads what tests share, or has workers forked that do; the process that distributes tests does without torch."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.import_plugin("shared_fixtures")
     elif sys.platform == "linux" and "COVERAGE_PROCESS_START" not in os.environ and not config.option.collectonly:

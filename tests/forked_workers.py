@@ -2,17 +2,22 @@
 these imports.
 
     python tests/forked_workers.py import FD ARGUMENTS: the process that imports and forks
-    python tests/forked_workers.py lend NAME: what xdist starts as a worker: lends a new one its files until that ends
+    python tests/forked_workers.py lend ADDRESS: what xdist starts as a worker; passes its standard input, output and
+        error to a forked worker, and waits for it
 """
 
 import os
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 
 def start(arguments: list[str]) -> tuple["subprocess.Popen[bytes]", str]:
@@ -24,9 +29,9 @@ def start(arguments: list[str]) -> tuple["subprocess.Popen[bytes]", str]:
     Returns:
         The process, and the command that xdist starts as a worker.
     """
-    name = f"triptych-tests-{os.getpid()}"
+    address = Path(tempfile.mkdtemp(prefix="triptych-")) / "workers"  # a folder of this user alone
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{name}")  # in no folder, so there is nothing to remove
+        listener.bind(str(address))
         listener.listen()
         process = subprocess.Popen(
             [sys.executable, __file__, "import", str(listener.fileno()), *arguments],
@@ -34,13 +39,13 @@ def start(arguments: list[str]) -> tuple["subprocess.Popen[bytes]", str]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
         )
-    return process, shlex.join([sys.executable, "-S", __file__, "lend", name])
+    return process, shlex.join([sys.executable, "-S", __file__, "lend", str(address)])
 
 
-def lend(name: str) -> None:
-    """Lends a new worker the standard input, output and error of this process until it ends."""
+def lend(address: str) -> None:
+    """Passes the standard input, output and error of this process to a forked worker, and waits for it."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(f"\0{name}")
+        connection.connect(address)
         socket.send_fds(connection, [b"-"], [0, 1, 2])
         connection.recv(1)
 
@@ -52,7 +57,7 @@ def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
             _, files, _, _ = socket.recv_fds(connection, 1, 3)
-            if os.fork() == 0:
+            if len(files) == 3 and os.fork() == 0:  # else the other process has ended
                 listener.close()
                 signal.signal(signal.SIGINT, handler)
                 become_worker(files)
@@ -61,10 +66,11 @@ def serve(listener: socket.socket) -> None:
     with suppress(ChildProcessError):  # no more children
         while True:
             os.wait()
+    shutil.rmtree(os.path.dirname(listener.getsockname()))
 
 
-def become_worker(files: list[int]) -> None:
-    """Does what xdist tells the worker on its standard input."""
+def become_worker(files: list[int]) -> NoReturn:
+    """Executes the line that execnet sends to each Python that it starts, with these files as standard streams."""
     from triptych.launch.forks import end_with, forget_exits
 
     forget_exits()

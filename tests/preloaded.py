@@ -1,8 +1,8 @@
-"""``triptych`` and Python programs without their start. All workers of the tests connect to this process at one
-address. Each line that they send is a command, answered by the number of a process that is forked from here, where what
-a run imports is there already; that takes longer than most of the commands. What configurations choose of files is
-composed here, once for all commands that choose the same. When the process ends, its exit status and its seconds of CPU
-are written into the file that the command names. The server ends with the last connection.
+"""Forks ``triptych`` and Python programs from a process that has imported what they need, which takes longer than most
+of the commands. All workers of the tests connect to it at one address. Each line that they send is a command, answered
+by the number of its process. What configurations choose of files is composed here, once for all commands that choose
+the same. When a process ends, its exit status and its seconds of CPU are written into the file that the command names.
+The server ends with the last connection.
 
     python tests/preloaded.py ADDRESS
 """
@@ -46,7 +46,7 @@ def compose(command: str, *arguments: str) -> None:
 
 
 def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str]) -> None:
-    """Makes this process one that was started with these, in a session of its own, as from a terminal."""
+    """Gives a forked child the command's arguments, folder, environment and files, in a session of its own."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     forget_exits()
@@ -63,13 +63,13 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
 
 
 def reap(*_: object) -> None:
-    """Says how those that have ended have ended."""
+    """Writes the exit status of each child that has ended."""
     while ended:
         pid, status, usage = os.wait4(-1, os.WNOHANG)
         if not pid:
             return
         file = Path(ended.pop(pid))
-        with suppress(FileNotFoundError):  # nobody wants to know
+        with suppress(FileNotFoundError):  # the test has removed the folder
             file.with_suffix(".new").write_text(
                 json.dumps([os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime])
             )

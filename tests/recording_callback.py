@@ -40,17 +40,21 @@ class RecordingCallback(L.Callback):
     ) -> None:
         """Notes how far this rank is."""
         time.sleep(dict(enumerate(self.seconds)).get(trainer.global_rank, 0))
-        new = self.folder / f".steps-{trainer.global_rank}-{os.getpid()}"  # jobs of an array have one folder
-        new.write_text(str(trainer.global_step))
-        new.rename(self.folder / f"steps-{trainer.global_rank}")
-        (self.folder / f"pid-{trainer.global_rank}").write_text(str(os.getpid()))
+        self._note(f"pid-{trainer.global_rank}", os.getpid())
+        self._note(f"steps-{trainer.global_rank}", trainer.global_step)
         self.losses.append(outputs["loss"].double())
+
+    def _note(self, name: str, number: int) -> None:
+        """Writes a file that is never empty. Jobs of an array have one folder."""
+        new = self.folder / f".{name}-{os.getpid()}"
+        new.write_text(str(number))
+        new.rename(self.folder / name)
 
     def on_test_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Notes which batch it is."""
-        (self.folder / f"test-{trainer.global_rank}").write_text(str(batch_idx))
+        self._note(f"test-{trainer.global_rank}", batch_idx)
         time.sleep(self.test_seconds)
 
     def on_before_optimizer_step(

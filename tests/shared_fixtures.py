@@ -45,7 +45,7 @@ hypothesis.settings.load_profile("small")
 
 @pytest.fixture(autouse=True, scope="session")
 def _commands(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What processes that the tests start shall have in their environment."""
+    """Sets the environment of the processes that tests start."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # shared by all workers
     os.environ["TRIPTYCH_CACHE"] = str(folder / "cache")
@@ -70,12 +70,12 @@ def _seed() -> None:
 
 @pytest.fixture
 def chosen() -> Iterator[Callable[..., DictConfig]]:
-    """What Hydra makes of a command line of ``train``, in the place where the program asks it what was given."""
+    """Composes the configuration of a ``train`` command line and sets it as Hydra's."""
     with command_lines() as choose:
         yield choose
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: searches for garbage leave it out, and take a tenth of the time."""
+    """Freezes what is imported: garbage collection skips it and takes a tenth of the time."""
     gc.freeze()
     gc.enable()

@@ -136,6 +136,16 @@ class TestSchedules:
         with pytest.raises(ValueError, match=r"scheduler\.warmup_steps=-1: expected 0 or more"):
             Constant(warmup_steps=-1)
 
+    @pytest.mark.parametrize("factor", [-0.1, 1.5])
+    @pytest.mark.parametrize("kind", [Cosine, Linear])
+    def test_rejects_a_factor_that_is_no_share(self, kind: type[Cosine | Linear], factor: float) -> None:
+        with pytest.raises(ValueError, match=rf"scheduler\.min_lr_factor={factor}: expected 0 to 1"):
+            kind(warmup_steps=0, max_steps=9, min_lr_factor=factor)
+
+    def test_rejects_a_decay_without_steps(self) -> None:
+        with pytest.raises(ValueError, match=r"scheduler\.decay_steps=0: expected at least 1"):
+            WarmupStableDecay(warmup_steps=0, max_steps=9, min_lr_factor=0.0, decay_steps=0)
+
 
 def names(model: nn.Module, parameters: Any) -> set[str]:
     wanted = {id(parameter) for parameter in parameters}

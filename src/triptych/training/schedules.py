@@ -61,6 +61,11 @@ class _Decay(_WarmUp):
     max_steps: int
     min_lr_factor: float
 
+    def __post_init__(self) -> None:
+        _WarmUp.__post_init__(self)
+        if not 0 <= self.min_lr_factor <= 1:
+            raise ValueError(f"scheduler.min_lr_factor={self.min_lr_factor}: expected 0 to 1")
+
     def progress(self, step: int, start: int) -> float:
         """Returns the progress of the decay, from 0 at step ``start`` to 1 at the last step."""
         return min(max((step - start) / max(self.max_steps - 1 - start, 1), 0.0), 1.0)
@@ -94,6 +99,11 @@ class WarmupStableDecay(_Decay):
     """
 
     decay_steps: int
+
+    def __post_init__(self) -> None:
+        _Decay.__post_init__(self)
+        if self.decay_steps < 1:
+            raise ValueError(f"scheduler.decay_steps={self.decay_steps}: expected at least 1")
 
     def after_warmup(self, step: int) -> float:
         """Returns 1, then 1 - (1 - min) t with t from 0 to 1 over the decay."""
