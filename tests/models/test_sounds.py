@@ -135,3 +135,6 @@ def test_mistakes() -> None:
     frames_alone = FrameEmbedding(rate=8000, num_mels=MELS, d_model=WIDTH).double()
     with pytest.raises(ValueError, match=r"model.tie_word_embeddings=true: frames have no table of tokens"):
         DecoderOnly(embedding=frames_alone, decoder=decoder.decoder, head=decoder.head, tie_word_embeddings=True)
+    network = audio_network("decoder_only")
+    with pytest.raises(ValueError, match="with a source the prompts must not be padded; expected mask=None"):
+        network.continuation(torch.ones(3, 2, dtype=torch.bool), capacity=6, source=frames(*LENGTHS)[0])

@@ -92,7 +92,7 @@ def test_a_norm_without_a_layer_to_follow_is_rejected() -> None:
 
 @pytest.mark.parametrize("softcap", [0.0, -1.0])
 def test_a_cap_is_positive(softcap: float) -> None:
-    with pytest.raises(ValueError, match=r"^softcap=.* of the head: expected more than 0"):
+    with pytest.raises(ValueError, match=r"^heads\.\*\.softcap=.*: expected more than 0"):
         Head(d_model=8, num_outputs=3, softcap=softcap)
 
 

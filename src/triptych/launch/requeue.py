@@ -13,7 +13,7 @@ from triptych.config import RunError
 
 def job_of_slurm() -> str | None:
     """The ID of the SLURM job of this process; None: not in a SLURM job."""
-    if "SLURM_ARRAY_JOB_ID" in os.environ:  # in one task of an array, SLURM_JOB_ID is that of the array
+    if "SLURM_ARRAY_JOB_ID" in os.environ:  # one task has the SLURM_JOB_ID of the whole array, which would requeue all
         return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     return os.environ.get("SLURM_JOB_ID")
 
@@ -51,4 +51,6 @@ def _scontrol(*arguments: str) -> str:
         return subprocess.run(["scontrol", *arguments], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
-        raise RunError(f"job {arguments[-1]} could not be requeued ({reason}); its checkpoint is saved") from None
+        raise RunError(
+            f"scontrol {arguments[0]} of job {arguments[-1]} failed ({reason}): not requeued; its checkpoint is saved"
+        ) from None

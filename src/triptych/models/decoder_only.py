@@ -134,10 +134,14 @@ class DecoderOnly(GenerativeNetwork):
             num_global_tokens: see ``Stack.forward``.
             source: see ``forward``; with a source the prompts must not be padded.
             source_mask: see ``forward``.
+
+        Raises:
+            ValueError: padded prompts with a source.
         """
         before, real = self.read_before(source, source_mask)
         if before is not None:
-            assert mask is None
+            if mask is not None:
+                raise ValueError("with a source the prompts must not be padded; expected mask=None")
             mask, capacity = real, capacity + before.shape[1]
         return IncrementalDecoder(
             self, capacity=capacity, mask=mask, num_global_tokens=num_global_tokens, before=before

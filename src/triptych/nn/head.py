@@ -57,7 +57,7 @@ class Head(nn.Module):
         if norm is not None and transform == "none":
             raise ValueError("heads.*.norm: the norm follows the transform, and there is none; expected transform=...")
         if softcap is not None and softcap <= 0:
-            raise ValueError(f"softcap={softcap} of the head: expected more than 0, or null")
+            raise ValueError(f"heads.*.softcap={softcap}: expected more than 0, or null")
         self.pooling, self.softcap = pooling, softcap
         self.dense = None if transform == "none" else nn.Linear(d_model, d_model, bias=transform_bias)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
