@@ -62,7 +62,7 @@ def test_the_end_is_the_same(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any], chance: random.Random
 ) -> None:
     """Asked to end again and again, most often during a validation, with a moving average of the weights."""
-    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=1000", "batch.eval_batch_size=8",
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=1000", "batch.eval_batch_size=4",
                  "trainer.max_steps=14", "trainer.val_check_interval=2", "block.dropout=0.1"]  # fmt: skip
     alone = job(tmp_path, *overrides, "run_dir=alone")
     run, in_validation = run_of(tmp_path / "run"), []
