@@ -141,7 +141,8 @@ def leaving_the_others() -> Iterator[None]:
 
 @contextmanager
 def ending_in_order(run: TrainingRun, command: Command) -> Iterator[None]:
-    """Catches signals (to handle between steps), finishes the W&B run with its status, and records a pruned trial."""
+    """Catches signals (to handle between steps), finishes the W&B run with its status, and records a pruned trial.
+    After an interruption, signals stay caught until the process exits: a terminal that closes may send several."""
     loggers = [logger for logger in run.loggers if isinstance(logger, WandbLogger)]
     failed = True
     handlers = signals.catch_signals(*signals.STOPS)
@@ -160,6 +161,9 @@ def ending_in_order(run: TrainingRun, command: Command) -> Iterator[None]:
             note |= {"architecture": run.task.architecture}
             write_text(RunDirectory(run.run_dir).pruned, json.dumps(note) + "\n")
             log.info("%s: other trials of the search were better by then", pruned)
+    except signals.Interruption:
+        handlers = {}
+        raise
     finally:
         for logger in loggers:
             logger.finish(failed=failed)

@@ -3,12 +3,17 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import triptych
 from triptych.launch import signals
+from triptych.launch.command import Command
+from triptych.train import ending_in_order
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +50,21 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     assert signals.received() == signal.SIGINT
+
+
+def test_a_run_that_stops_still_catches_signals() -> None:
+    """A terminal that closes signals all processes, and a sweep forwards the signal: the second one of a run must not
+    end it before its last message."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    run: Any = SimpleNamespace(loggers=[])
+    command = Command([], [], "run", "dates", "local", is_job=False)
+    for ending in (None, signals.Interruption(signal.SIGHUP, 3)):
+        with nullcontext() if ending is None else pytest.raises(signals.Interruption), ending_in_order(run, command):
+            if ending is not None:
+                raise ending
+        assert (signal.getsignal(signal.SIGHUP) == signal.SIG_DFL) == (ending is None)
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert signals.received() == signal.SIGHUP
 
 
 def test_handlers_that_were_replaced_come_back() -> None:

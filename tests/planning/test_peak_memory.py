@@ -124,15 +124,16 @@ class TestRealSteps:
 class TestFormula:
     @pytest.fixture(scope="class")
     def build(self) -> Callable[..., Any]:
-        """An argument of the next test, whose signature decides its examples. Of 91 others 16 failed, all with
-        activation checkpoints in 16 bits: there the formula gives more than is measured."""
+        """An argument of the next test, whose signature decides its examples."""
         return build
 
     @pytest.mark.nightly
     @settings(max_examples=8)
     @given(data=st.data())
     def test_a_deeper_network_takes_what_the_formula_says(self, build: Callable[..., Any], data: st.DataObject) -> None:
-        """Two layers more; so what a kernel needs for a moment, of which the formula knows nothing, cancels out."""
+        """Two layers more; so what a kernel needs for a moment, of which the formula knows nothing, cancels out. With
+        activation checkpoints the peak may be in the backward pass, without autocast's copies of the other layers, or
+        after that of the decoder, without its inputs."""
 
         def draw(*values: Any) -> Any:
             return data.draw(st.sampled_from(values))
@@ -142,16 +143,18 @@ class TestFormula:
         shape = (draw(1, 5), draw(32, 128, 150), draw(32, 64) if architecture == "full" else 0)
         formula = OnCpu(PRECISIONS[precision])
 
-        def both(num_layers: int) -> tuple[int, int]:
+        def both(num_layers: int) -> tuple[int, int, int]:
             def make() -> Any:
                 return build(architecture, **options, num_layers=num_layers, activation_checkpointing=checkpoints)
 
             network = on_meta(make, precision)
             counted = formula.of_batch(network, *shape, padded=is_masked(network))
-            return measure_peak(network, PRECISIONS[precision], shape), sum(counted)
+            return measure_peak(network, PRECISIONS[precision], shape), sum(counted), counted.copies
 
-        (less, less_counted), (more, more_counted) = both(4), both(6)
-        assert more - less == pytest.approx(more_counted - less_counted, rel=0.02)
+        measured, counted, copies = (more - less for less, more in zip(both(4), both(6), strict=True))
+        of_decoder = 2 * shape[0] * shape[1] * options["d_model"] * PRECISIONS[precision].weight
+        gone = copies + of_decoder * (architecture == "full") if checkpoints else 0
+        assert (counted - gone) * 0.98 <= measured <= counted * 1.02
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
     def test_of_a_whole_network(self, precision: str) -> None:

@@ -90,7 +90,8 @@ class Activations:
       every position, in chunks (see ``triptych.nn.kernels.cross_entropy``): 8 and the gradient of its input, w d.
 
     With activation checkpointing a block keeps its input, w d, and the largest block counts in full, because it is
-    recomputed while the others keep their inputs.
+    recomputed while the others keep their inputs. The total is then an upper bound: autocast's copies of all weights
+    exist in the forward pass only, and the inputs of a decoder are gone before its encoder is recomputed.
 
     A window with a short text, or padding in a decoder, needs a mask of c s^2 per layer; relative positions need one of
     c h s^2, and s^2 bytes in a decoder or a window; with padding, for each row. Relative positions keep their buckets,
@@ -257,8 +258,8 @@ class Activations:
 
     def copies(self, network: Network) -> int:
         """Bytes of the copies of the weights in the compute type, under autocast."""
-        matrices = {m.weight for m in network.modules() if isinstance(m, nn.Linear)}
-        return sum(m.numel() for m in matrices) * self.precision.compute if self.precision.is_mixed else 0
+        weights = {weight for part in network.modules() if isinstance(part, nn.Linear) for weight in part.parameters()}
+        return sum(weight.numel() for weight in weights) * self.precision.compute if self.precision.is_mixed else 0
 
 
 def unknown_parts(network: Network) -> list[str]:
