@@ -27,7 +27,7 @@ from triptych.config import build as build_node
 from triptych.config.run_settings import RunSettings
 from triptych.data import Example, Image, Splits
 from triptych.models.generation import BeamSearch
-from triptych.nn import AttentionMask, MultiHeadAttention, masks
+from triptych.nn import AttentionMask, MultiHeadAttention, sliding_window
 from triptych.report.attention_maps import attention_maps, record_attention, rollout
 from triptych.report.page.attention_charts import draw_attention
 from triptych.report.samples import attention_record, is_recordable, list_maps
@@ -83,7 +83,7 @@ class TestRecorded:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
     @pytest.mark.parametrize("position", POSITIONS)
     @settings(max_examples=5)
-    @given(block=blocks, least_block=st.sampled_from([1, masks.LEAST_BLOCK]))
+    @given(block=blocks, least_block=st.sampled_from([1, sliding_window.LEAST_BLOCK]))
     def test_weights_times_values_is_what_the_attention_gave(
         self, architecture: str, position: str, block: dict[str, Any], least_block: int
     ) -> None:
@@ -100,7 +100,7 @@ class TestRecorded:
             owner = {module.v: module, module.o: module}
             module.v.register_forward_hook(lambda m, _, y, owner=owner: values.update({owner[m]: y}))
             module.o.register_forward_pre_hook(lambda m, x, owner=owner: results.update({owner[m]: x[0]}))
-        with patch.multiple(masks, LEAST_BLOCK=least_block, LEAST_BLOCKS=2):
+        with patch.multiple(sliding_window, LEAST_BLOCK=least_block, LEAST_BLOCKS=2):
             expected = network(*inputs)
             with record_attention(network) as weights:
                 found = network(*inputs)

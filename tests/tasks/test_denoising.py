@@ -21,7 +21,7 @@ from triptych.config import ConfigError
 from triptych.data import BPE, IGNORE_INDEX, Bytes, Characters, EncodedExample, Example, SpecialTokens, Tokenizer
 from triptych.models.generation import BeamSearch
 from triptych.tasks import Denoising
-from triptych.tasks.denoising import OBJECTIVES, corrupted, infilled, masked, placed, restored
+from triptych.tasks.denoising import OBJECTIVES, corrupt_spans, mask_spans, mask_tokens, place_spans, restore_spans
 
 LINES = ["the cat sat  on the mat", "one, two; three", " a b\tc\n", "", "x", "unbelievable"] * 3
 TOKENIZERS = {
@@ -66,7 +66,7 @@ class TestMasked:
     @given(ids=texts, share=shares, seed=seeds)
     @example(ids=[], share=0.15, seed=0)
     def test_hides_the_share_and_leaves_the_rest(self, ids: list[int], share: float, seed: int) -> None:
-        tokens, labels = masked(
+        tokens, labels = mask_tokens(
             np.array(ids, dtype=np.int64), np.ones(len(ids), bool), share, MASK, OTHERS, np.random.default_rng(seed)
         )
         chosen = labels != IGNORE_INDEX
@@ -78,7 +78,7 @@ class TestMasked:
     def test_eighty_ten_ten(self) -> None:
         """Each count within what a binomial distribution has with a probability of 1 - 1e-6."""
         ids = np.arange(100_000) % 100
-        tokens, labels = masked(ids, np.ones(len(ids), bool), 0.15, MASK, OTHERS, np.random.default_rng(0))
+        tokens, labels = mask_tokens(ids, np.ones(len(ids), bool), 0.15, MASK, OTHERS, np.random.default_rng(0))
         chosen = labels != IGNORE_INDEX
         assert chosen.sum() == 15_000
         counts = [
@@ -101,7 +101,7 @@ class TestMasked:
         """Off the share by half a word at most, unless one word is more than that."""
         assume(ids)
         begins = np.array([True, *(data.draw(st.booleans()) for _ in ids[1:])])
-        _, labels = masked(np.array(ids), begins, share, MASK, OTHERS, np.random.default_rng(seed))
+        _, labels = mask_tokens(np.array(ids), begins, share, MASK, OTHERS, np.random.default_rng(seed))
         chosen = labels != IGNORE_INDEX
         word = np.cumsum(begins)
         sizes = [int((word == w).sum()) for w in set(word)]
@@ -169,7 +169,7 @@ class TestPlaced:
     @given(lengths=st.lists(st.integers(0, 5), max_size=8), kept=st.integers(0, 20), seed=seeds)
     def test_spans_are_disjoint_and_do_not_touch(self, lengths: list[int], kept: int, seed: int) -> None:
         total = sum(lengths)
-        spans = placed(lengths, total + kept, np.random.default_rng(seed))
+        spans = place_spans(lengths, total + kept, np.random.default_rng(seed))
         assert len(spans) == min(len(lengths), kept + 1)
         assert sum(span.stop - span.start for span in spans) == total
         assert all(one.stop < other.start for one, other in pairwise(spans))
@@ -182,7 +182,7 @@ class TestPlaced:
         random = np.random.default_rng(0)
         ways: dict[str, int] = {}
         for _ in range(6000):
-            way = str(placed([2, 0], 4, random))
+            way = str(place_spans([2, 0], 4, random))
             ways[way] = ways.get(way, 0) + 1
         assert len(ways) == 6
         assert stats.chisquare(list(ways.values())).pvalue > 1e-6
@@ -195,7 +195,7 @@ class TestInfilled:
     @example(ids=[7], share=0.3, mean=3.0, seed=0)
     def test_masks_stand_for_spans(self, ids: list[int], share: float, mean: float, seed: int) -> None:
         ids = list(range(len(ids)))  # so that what is left says where it was
-        source = infilled(ids, share, mean, MASK, np.random.default_rng(seed))
+        source = mask_spans(ids, share, mean, MASK, np.random.default_rng(seed))
         left = [i for i in source if i != MASK]
         assert left == sorted(left)
         assert len(left) == len(ids) - hidden_count(len(ids), share)
@@ -206,7 +206,7 @@ class TestInfilled:
     def test_lengths_are_poisson(self) -> None:
         """Those of length 0 put a mask between tokens that stay."""
         ids = list(range(100_000))
-        source = infilled(ids, 0.3, 3.0, MASK, np.random.default_rng(0))
+        source = mask_spans(ids, 0.3, 3.0, MASK, np.random.default_rng(0))
         bounds = [-1, *source, len(ids)]
         lengths = [
             bounds[place + 1] - bounds[place - 1] - 1 for place in range(1, len(bounds) - 1) if bounds[place] == MASK
@@ -242,7 +242,7 @@ class TestCorrupted:
     def test_source_and_target(self, ids: list[int], share: float, mean: float, num_sentinels: int, seed: int) -> None:
         places = list(range(len(ids)))
         sentinels = SENTINELS[:num_sentinels]
-        source, target = corrupted(places, share, mean, sentinels, np.random.default_rng(seed))
+        source, target = corrupt_spans(places, share, mean, sentinels, np.random.default_rng(seed))
         used = [i for i in source if i in SENTINELS]
         hide = hidden_count(len(ids), share)
         assert used == list(sentinels[: len(used)])
@@ -258,19 +258,19 @@ class TestCorrupted:
 
     @given(ids=texts, share=shares, mean=means, seed=seeds)
     def test_the_text_comes_back(self, ids: list[int], share: float, mean: float, seed: int) -> None:
-        source, target = corrupted(ids, share, mean, SENTINELS, np.random.default_rng(seed))
-        assert restored(source, target, SENTINELS) == ids
+        source, target = corrupt_spans(ids, share, mean, SENTINELS, np.random.default_rng(seed))
+        assert restore_spans(source, target, SENTINELS) == ids
 
     def test_what_the_target_lacks_stands_for_nothing(self) -> None:
         source, target = [1, 1000, 2, 1001, 3], [8, 1001, 9, 9, 1005, 7]
-        assert restored(source, target, SENTINELS) == [1, 2, 9, 9, 3]
+        assert restore_spans(source, target, SENTINELS) == [1, 2, 9, 9, 3]
 
     def test_spans_have_the_mean_length(self) -> None:
         """As many as the paper's: 500 tokens, 15 %, 3 a span, 25 spans; each cut of 75 into 25 is as likely."""
         lengths = []
         for seed in range(400):
             sentinels = range(1000, 1100)
-            _, target = corrupted(list(range(500)), 0.15, 3, sentinels, np.random.default_rng(seed))
+            _, target = corrupt_spans(list(range(500)), 0.15, 3, sentinels, np.random.default_rng(seed))
             starts = [place for place, token in enumerate(target) if token >= 1000]
             assert len(starts) == 26
             lengths += [two - one - 1 for one, two in pairwise(starts)]
@@ -347,7 +347,9 @@ class TestTask:
         assert cut.labels[-1] == special.eos
         assert cut.inputs.tolist() == [special.start, *cut.labels[:-1]]
         kept = cut.source.tolist()[1:-1]
-        assert example.text.startswith(task.tokenizer.decode(restored(kept, cut.labels.tolist(), special.sentinels)))
+        assert example.text.startswith(
+            task.tokenizer.decode(restore_spans(kept, cut.labels.tolist(), special.sentinels))
+        )
 
     @pytest.mark.parametrize("num_beams", [1, 3])
     def test_prediction_fills_in_the_spans(self, num_beams: int) -> None:

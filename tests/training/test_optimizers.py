@@ -114,6 +114,12 @@ class TestSchedules:
         decay = [1 - (1 - LEAST) * i / 10 for i in range(1, 11)]
         assert factors(schedule)[-10:] == pytest.approx(decay)
 
+    @pytest.mark.parametrize("warmup_steps", [0, WARMUP])
+    def test_a_decay_longer_than_the_run_is_linear_after_the_warmup(self, warmup_steps: int) -> None:
+        sizes = {"warmup_steps": warmup_steps, "max_steps": STEPS}
+        schedule = WarmupStableDecay(**sizes, min_lr_factor=LEAST, decay_steps=10 * STEPS)
+        assert factors(schedule) == pytest.approx(factors(Linear(**sizes, min_lr_factor=LEAST)))
+
     @pytest.mark.parametrize(
         "schedule",
         [

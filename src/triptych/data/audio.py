@@ -85,7 +85,7 @@ class Audio:
     def __repr__(self) -> str:
         """Short, and equal for equal audio: the fingerprint of a corpus hashes it."""
         spoken = f", speaker={self.speaker!r}" if self.speaker else ""
-        return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()}{spoken})"
+        return f"Audio(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()}{spoken})"
 
 
 def read_audio(path: Path, content: bytes | None = None) -> tuple[Audio, tuple[str, ...]]:

@@ -74,10 +74,10 @@ class TrainingCost:
     tables cost nothing), each stack, cross_attention and head.
 
     Padding counts, and so do the pairs that a causal mask hides. Windowed attention counts the pairs in its blocks if a
-    text is long enough for them (see ``triptych.nn.masks.SlidingWindowBlocks``), otherwise all pairs. Subquadratic
-    attention counts what it computes. The backward pass, to inputs and to weights, costs twice the forward pass; images
-    and frames need no gradient. torch's counter counts fused attention on the meta device only, and splits the forward
-    pass by part, but not the backward pass.
+    text is long enough for them (see ``triptych.nn.sliding_window.SlidingWindowBlocks``), otherwise all pairs.
+    Subquadratic attention counts what it computes. The backward pass, to inputs and to weights, costs twice the forward
+    pass; images and frames need no gradient. torch's counter counts fused attention on the meta device only, and splits
+    the forward pass by part, but not the backward pass.
 
     One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. A few
     counts of the shortest texts therefore give the cost of every batch by Newton's forward differences, in integers:

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.kernels.cross_entropy import Answer, Targets, cross_entropy_rows, linear_cross_entropy, scores
+from triptych.nn.kernels.cross_entropy import (
+    RowsLoss,
+    Targets,
+    cross_entropy_rows,
+    linear_cross_entropy,
+    score_targets,
+)
 from triptych.nn.packing import PackedLayout
 
 Pooling = Literal["none", "first", "mean", "last"]
@@ -64,7 +70,7 @@ class Head(nn.Module):
         self.norm = nn.Identity() if norm is None else norm(d_model)
         self.scale = d_model**-0.5 if scale_states else 1.0
         self.dropout = nn.Dropout(dropout)
-        self._answer: Answer = cross_entropy_rows
+        self._rows_loss: RowsLoss = cross_entropy_rows
         self.output = nn.Linear(d_model, num_outputs, bias=bias != "none")
         for linear in (self.dense, self.output):
             if linear is not None:
@@ -96,15 +102,15 @@ class Head(nn.Module):
         Args:
             targets: targets at some of the positions; the head must not pool.
         """
-        states = states.flatten(0, 1).index_select(0, targets.places)
+        states = states.flatten(0, 1).index_select(0, targets.positions)
         if targets.each:
-            return scores(self._logits, self.output.out_features, states, targets)
+            return score_targets(self._logits, self.output.out_features, states, targets)
         weight, bias = self.output.weight, self.output.bias
-        return linear_cross_entropy(self._transformed(states), weight, bias, targets, self.softcap, self._answer)
+        return linear_cross_entropy(self._transformed(states), weight, bias, targets, self.softcap, self._rows_loss)
 
     def compile_loss(self) -> None:
         """Compiles the loss with torch.compile; on GPUs it then takes two passes over the logits."""
-        self._answer = torch.compile(cross_entropy_rows)
+        self._rows_loss = torch.compile(cross_entropy_rows)
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
         logits: Tensor = self.output(self._transformed(x))

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from triptych.nn.attention import MultiHeadAttention, attend, attend_blocks, interceptable, pack_documents
 from triptych.nn.kv_cache import LayerCache
-from triptych.nn.masks import AttentionMask, SlidingWindowBlocks, causal_mask, window_mask
+from triptych.nn.masks import AttentionMask, causal_mask
 from triptych.nn.positions import Angles, MemoryAngles, rotate
 from triptych.nn.sizes import Sizes
+from triptych.nn.sliding_window import SlidingWindowBlocks, window_mask
 
 
 class LongformerAttention(MultiHeadAttention):

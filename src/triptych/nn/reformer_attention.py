@@ -9,9 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.nn.attention import SubquadraticAttention, interceptable, project
-from triptych.nn.masks import AttentionMask, SlidingWindowBlocks
+from triptych.nn.masks import AttentionMask
 from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
+from triptych.nn.sliding_window import SlidingWindowBlocks
 
 ITSELF = -1e5
 """Score of a token with itself, so low that it counts only without other tokens: it is always in its own bucket."""

@@ -14,12 +14,13 @@ from triptych.nn.block import Block
 from triptych.nn.feed_forward import FeedForward
 from triptych.nn.initialization import initialize_linear
 from triptych.nn.kv_cache import KeyValueCache
-from triptych.nn.masks import AttentionMask, PackedMask, SlidingWindowBlocks
+from triptych.nn.masks import AttentionMask, PackedMask
 from triptych.nn.norm import LayerNorm
 from triptych.nn.packing import PackedLayout
 from triptych.nn.positions import Angles, MemoryAngles, Position, SinusoidalPositions
 from triptych.nn.residual import PreNorm, Residual
 from triptych.nn.sizes import Sizes
+from triptych.nn.sliding_window import SlidingWindowBlocks
 
 
 class Stack(nn.Module):

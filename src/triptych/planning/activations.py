@@ -34,7 +34,7 @@ from triptych.nn import (
 )
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels.cross_entropy import rows_at_once
-from triptych.nn.masks import SlidingWindowBlocks
+from triptych.nn.sliding_window import SlidingWindowBlocks
 from triptych.tasks.precision import Precision
 
 INDEX = 8

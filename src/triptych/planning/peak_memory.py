@@ -99,10 +99,10 @@ def training_loss(
     prefix = {"prefix": torch.ones(rows, dtype=torch.long, device=device)} if is_prefixed(network) else {}
     with torch.autocast(device.type, precision.products, enabled=precision.is_mixed):
         if network.head.pooling == "none":
-            places = torch.arange(shape[0] * shape[1], device=device)
-            targets = Targets(places, torch.zeros_like(places), 0.0)
+            positions = torch.arange(shape[0] * shape[1], device=device)
+            targets = Targets(positions, torch.zeros_like(positions), 0.0)
             loss: Tensor = network(**inputs, **lengths, **prefix, targets=targets)
-            return loss / len(places)
+            return loss / len(positions)
         logits = network(**inputs, **lengths).flatten(1)
         labels = torch.zeros(len(logits), dtype=torch.long, device=device)
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)

@@ -57,11 +57,11 @@ def objective_for(architecture: str, objective: str | None) -> Objective:
 class Denoising(GenerativeTask):
     """Restores hidden parts of a text; the objectives, and so the scores, differ between architectures.
 
-    - ``masked_lm`` (encoder-only): some tokens are masked; only these are targets. See ``masked``.
+    - ``masked_lm`` (encoder-only): some tokens are masked; only these are targets. See ``mask_tokens``.
     - ``text_infilling`` (full, prefix decoder): each span of the source is replaced by one mask; the decoder generates
-      the whole text. See ``infilled``.
+      the whole text. See ``mask_spans``.
     - ``span_corruption`` (full, prefix decoder): each span is replaced by a different sentinel; the decoder generates
-      the spans. See ``corrupted``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
+      the spans. See ``corrupt_spans``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
     - ``next_token`` (decoder-only): nothing is hidden.
 
     The hidden parts of an example are a function of the seed and the index of the example.
@@ -129,7 +129,7 @@ class Denoising(GenerativeTask):
             return EncodedExample(np.array([special.bos, *ids]), np.array([*ids, special.eos]))
         if self.objective == "masked_lm":
             begins = self.tokenizer.begins_word(ids) if self.whole_word_masking else np.ones(len(ids), dtype=bool)
-            tokens, labels = masked(
+            tokens, labels = mask_tokens(
                 np.array(ids, dtype=np.int64), begins, self.mask_prob, self.mask, self.tokenizer.text_ids, random
             )
             whole = np.array(special.single(tokens.tolist()))
@@ -137,9 +137,9 @@ class Denoising(GenerativeTask):
             answers[len(special.begin) : len(special.begin) + len(ids)] = labels
             return EncodedExample(whole, answers)
         if self.objective == "text_infilling":
-            source, target = infilled(ids, self.mask_prob, self.mean_span_length, self.mask, random), ids
+            source, target = mask_spans(ids, self.mask_prob, self.mean_span_length, self.mask, random), ids
         else:
-            source, target = corrupted(ids, self.mask_prob, self.mean_span_length, special.sentinels, random)
+            source, target = corrupt_spans(ids, self.mask_prob, self.mean_span_length, special.sentinels, random)
         return self.lay_out(self.build_prompt(source), target)
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
@@ -182,7 +182,7 @@ class Denoising(GenerativeTask):
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
         """Decodes tokens (see ``GenerativeTask``); generated spans are inserted into the whole text."""
         if self.objective == "span_corruption":
-            ids = restored(given, ids, self.tokenizer.special.sentinels)
+            ids = restore_spans(given, ids, self.tokenizer.special.sentinels)
         return self.tokenizer.decode(ids)
 
     @property
@@ -193,7 +193,7 @@ class Denoising(GenerativeTask):
         return mask
 
 
-def masked(
+def mask_tokens(
     ids: Int[np.ndarray, " length"],
     begins_word: Bool[np.ndarray, " length"],
     share: float,
@@ -225,7 +225,7 @@ def masked(
     return np.where(chosen, hidden, ids), np.where(chosen, ids, IGNORE_INDEX)
 
 
-def infilled(
+def mask_spans(
     ids: Sequence[int], share: float, mean_span_length: float, mask: int, random: np.random.Generator
 ) -> list[int]:
     """Replaces spans by one mask each, for text infilling (Lewis et al. 2020, section 2.2).
@@ -241,12 +241,12 @@ def infilled(
     to_hide = num_hidden(len(ids), share)
     while (left := to_hide - sum(lengths)) > 0:
         lengths.append(min(int(random.poisson(mean_span_length)), left))
-    for span in reversed(placed(lengths, len(ids), random)):
+    for span in reversed(place_spans(lengths, len(ids), random)):
         source[span] = [mask]
     return source
 
 
-def corrupted(
+def corrupt_spans(
     ids: Sequence[int], share: float, mean_span_length: float, sentinels: Sequence[int], random: np.random.Generator
 ) -> tuple[list[int], list[int]]:
     """Replaces each span by a different sentinel, for span corruption (Raffel et al. 2020, section 3.1.4).
@@ -269,7 +269,7 @@ def corrupted(
     count = min(max(1, round(to_hide / mean_span_length)), len(sentinels) - 1)
     cuts = np.sort(random.choice(to_hide - 1, count - 1, replace=False)) + 1
     source, target = list(ids), list[int]()
-    spans = placed(np.diff([0, *cuts, to_hide]).tolist(), len(ids), random)
+    spans = place_spans(np.diff([0, *cuts, to_hide]).tolist(), len(ids), random)
     for span, sentinel in zip(spans, sentinels, strict=False):
         target += [sentinel, *ids[span]]
     for span, sentinel in reversed(list(zip(spans, sentinels, strict=False))):
@@ -277,8 +277,8 @@ def corrupted(
     return source, [*target, sentinels[len(spans)]]
 
 
-def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:
-    """Restores the text from the source and target of ``corrupted``.
+def restore_spans(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:
+    """Restores the text from the source and target of ``corrupt_spans``.
 
     Args:
         source: text with sentinels; a sentinel that the target lacks is removed.
@@ -300,7 +300,7 @@ def num_hidden(length: int, share: float) -> int:
     return min(max(1, round(share * length)), length)
 
 
-def placed(lengths: Sequence[int], length: int, random: np.random.Generator) -> list[slice]:
+def place_spans(lengths: Sequence[int], length: int, random: np.random.Generator) -> list[slice]:
     """Places spans in a text, not adjacent, each placement equally likely, and returns them from left to right.
 
     Args:

@@ -95,7 +95,7 @@ class WarmupStableDecay(_Decay):
     """A factor of 1 until the last ``decay_steps`` steps, then linear decay to min_lr_factor (MiniCPM, Hu et al. 2024).
 
     Attributes:
-        decay_steps: number of steps of the decay.
+        decay_steps: number of steps of the decay, at most those after the warmup.
     """
 
     decay_steps: int
@@ -107,4 +107,5 @@ class WarmupStableDecay(_Decay):
 
     def after_warmup(self, step: int) -> float:
         """Returns 1, then 1 - (1 - min) t with t from 0 to 1 over the decay."""
-        return 1 - (1 - self.min_lr_factor) * self.progress(step, self.max_steps - 1 - self.decay_steps)
+        start = max(self.max_steps - 1 - self.decay_steps, self.warmup_steps)
+        return 1 - (1 - self.min_lr_factor) * self.progress(step, start)

@@ -22,7 +22,7 @@ class Targets(NamedTuple):
     """Targets of a loss.
 
     Attributes:
-        places: positions of the states, row by row.
+        positions: positions of the states, row by row.
         labels: the target at each position.
         label_smoothing: fraction of each label that is spread over all outputs (Szegedy et al. 2016).
         each: whether to return the loss and the most likely output of each target, for an evaluation; otherwise the sum
@@ -31,7 +31,7 @@ class Targets(NamedTuple):
             (Chowdhery et al. 2022, section 5).
     """
 
-    places: Int[Tensor, " targets"]
+    positions: Int[Tensor, " targets"]
     labels: Int[Tensor, " targets"]
     label_smoothing: float
     each: bool = False
@@ -76,23 +76,23 @@ def cross_entropy_rows(
     total = -(1 - label_smoothing) * log_p.gather(1, label).sum()
     if label_smoothing:
         total = total - spread * log_p.sum()
-    of_logits = log_p.exp_()
+    grad_logits = log_p.exp_()
     if z_loss:
         total = total + z_loss * log_z.square().sum()
-        of_logits *= 1 + 2 * z_loss * log_z
+        grad_logits *= 1 + 2 * z_loss * log_z
     if label_smoothing:
-        of_logits -= spread
-    of_labels = of_logits.gather(1, label) - (1 - label_smoothing)
+        grad_logits -= spread
+    grad_labels = grad_logits.gather(1, label) - (1 - label_smoothing)
     if slope is not None:
-        of_logits *= slope
-        of_labels *= slope.gather(1, label)
+        grad_logits *= slope
+        grad_labels *= slope.gather(1, label)
     if scale != 1:
-        of_logits *= scale
-        of_labels *= scale
-    return total, of_logits.to(kind), of_labels.to(kind)
+        grad_logits *= scale
+        grad_labels *= scale
+    return total, grad_logits.to(kind), grad_labels.to(kind)
 
 
-Answer = Callable[[Tensor, Tensor, float, float, float | None, torch.dtype, float], tuple[Tensor, Tensor, Tensor]]
+RowsLoss = Callable[[Tensor, Tensor, float, float, float | None, torch.dtype, float], tuple[Tensor, Tensor, Tensor]]
 """The type of ``cross_entropy_rows``."""
 
 
@@ -102,7 +102,7 @@ def linear_cross_entropy(
     bias: Float[Tensor, " outputs"] | None,
     targets: Targets,
     softcap: float | None = None,
-    answer: Answer = cross_entropy_rows,
+    rows_loss: RowsLoss = cross_entropy_rows,
 ) -> Float[Tensor, ""]:
     """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the smoothed label.
 
@@ -119,7 +119,7 @@ def linear_cross_entropy(
         bias: b.
         targets: one label per state.
         softcap: c in cap(z) = c tanh(z / c); None: cap(z) = z.
-        answer: ``cross_entropy_rows``, possibly compiled.
+        rows_loss: ``cross_entropy_rows``, possibly compiled.
 
     Raises:
         ValueError: the numbers of labels and states differ.
@@ -128,13 +128,13 @@ def linear_cross_entropy(
     if len(labels) != len(states):
         raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap, answer
+        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap, rows_loss
     )
     return loss
 
 
 @torch.no_grad()
-def scores(
+def score_targets(
     head: Callable[[Tensor], Tensor], num_outputs: int, states: Float[Tensor, "targets d_model"], targets: Targets
 ) -> Float[Tensor, "2 targets"]:
     """For each target, the cross-entropy -log softmax(head(state))_label, and the index of the largest logit.
@@ -165,7 +165,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         z_loss: float,
         softcap: float | None,
-        answer: Answer,
+        rows_loss: RowsLoss,
     ) -> Tensor:
         device = states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
@@ -175,27 +175,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
         w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
         total = states.new_zeros((), dtype=single)
         needs_states, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        of_states = torch.empty_like(states, dtype=single if is_narrow else None) if needs_states else None
-        of_weight = torch.zeros_like(weight, dtype=single) if needs_weight else None
-        of_bias = weight.new_zeros(len(weight), dtype=single) if needs_bias else None
+        grad_states = torch.empty_like(states, dtype=single if is_narrow else None) if needs_states else None
+        grad_weight = torch.zeros_like(weight, dtype=single) if needs_weight else None
+        grad_bias = weight.new_zeros(len(weight), dtype=single) if needs_bias else None
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
-            loss, of_logits, of_labels = answer(
+            loss, grad_logits, grad_labels = rows_loss(
                 F.linear(x, w, b), label, label_smoothing, z_loss, softcap, single, scale
             )
-            of_logits.scatter_(1, label, of_labels)
+            grad_logits.scatter_(1, label, grad_labels)
             total += loss
-            if of_bias is not None:
-                of_bias += of_logits.sum(0, dtype=single)
-            if of_states is not None:
-                of_states[part] = multiply(of_logits, w)
-            if of_weight is not None and dtype == single:
-                of_weight.addmm_(of_logits.T, x)
-            elif of_weight is not None:
-                of_weight += multiply(of_logits.T, x)
-            del of_logits, of_labels  # before the next ones
-        gradients: list[Tensor | None] = [of_states, of_weight, of_bias]
+            if grad_bias is not None:
+                grad_bias += grad_logits.sum(0, dtype=single)
+            if grad_states is not None:
+                grad_states[part] = multiply(grad_logits, w)
+            if grad_weight is not None and dtype == single:
+                grad_weight.addmm_(grad_logits.T, x)
+            elif grad_weight is not None:
+                grad_weight += multiply(grad_logits.T, x)
+            del grad_logits, grad_labels  # before the next ones
+        gradients: list[Tensor | None] = [grad_states, grad_weight, grad_bias]
         ctx.dtypes, ctx.scale = (states.dtype, weight.dtype, weight.dtype), scale
         if not is_narrow:
             gradients = [g if g is None else g.to(kind) for g, kind in zip(gradients, ctx.dtypes, strict=True)]
@@ -203,12 +203,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *of_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_total: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # the saved gradients would count as constants
             raise RuntimeError(
                 "create_graph=True: the loss of targets has no second derivative; that of logits has one"
             )
-        factor = of_total[0] / ctx.scale
+        factor = grad_total[0] / ctx.scale
         gradients = (
             None if gradient is None else gradient.mul_(factor).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)

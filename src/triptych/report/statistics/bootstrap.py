@@ -3,7 +3,7 @@
 Tested by tests/report/statistics/test_standings.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,11 +105,11 @@ def are_paired(runs: Sequence[RecordedRun]) -> bool:
     return bool(asked[0]) and all(of_one == asked[0] for of_one in asked)
 
 
-def resamples(num_examples: int) -> list[Int[np.ndarray, " examples"]]:
+def resamples(num_examples: int) -> Iterator[Int[np.ndarray, " examples"]]:
     """How often each example occurs in each draw with replacement; the same draws for all runs."""
     random = np.random.default_rng(SEED)
     even = np.full(num_examples, 1 / num_examples)
-    return [random.multinomial(num_examples, even) for _ in range(NUM_RESAMPLES)]
+    return (random.multinomial(num_examples, even) for _ in range(NUM_RESAMPLES))
 
 
 def paired_bootstrap(first: Sequence[Terms], second: Sequence[Terms]) -> Paired:

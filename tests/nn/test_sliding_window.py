@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from parts import make_stack
 from small_models import pad, random_model, randomize
-from triptych.nn import AttentionMask, PackedLayout, attend, masks
-from triptych.nn.masks import SlidingWindowBlocks
+from triptych.nn import AttentionMask, PackedLayout, attend, sliding_window
+from triptych.nn.sliding_window import SlidingWindowBlocks
 
 CPU = torch.device("cpu")
 
@@ -45,7 +45,7 @@ def formula(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float | None, 
 
 def blocks_of_at_least(queries: int, *, texts_of: int = 0) -> Any:
     """While it is there, blocks are this small, and texts of so many of them are long enough."""
-    return patch.multiple(masks, LEAST_BLOCK=queries, LEAST_BLOCKS=texts_of)
+    return patch.multiple(sliding_window, LEAST_BLOCK=queries, LEAST_BLOCKS=texts_of)
 
 
 class Largest(TorchDispatchMode):
