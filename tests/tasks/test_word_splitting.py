@@ -17,7 +17,7 @@ from triptych.config import ConfigError
 from triptych.data import Characters, Example
 from triptych.evaluate import set_tokenizers
 from triptych.tasks import Chat, Task, TextToText, Transcription, Translation
-from triptych.tasks import corpus_score as scores
+from triptych.tasks import bleu as scores
 from triptych.tasks.text_to_text import ROUGE
 from triptych.training import TrainingModule
 

@@ -9,7 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from torchmetrics import Metric
 
 from triptych.data import Example
-from triptych.tasks.corpus_score import CorpusScore, chrf_of_each
+from triptych.tasks.bleu import CorpusScore, chrf_of_each
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.signal_to_text import SignalToText
 from triptych.tasks.task import MetricModes

@@ -12,7 +12,7 @@ from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
 
 from triptych.config import error_prefix
-from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
+from triptych.tasks.bleu import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 from triptych.tasks.task import MetricModes, TaskContext

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from triptych.report.read_records import RecordedRun
-from triptych.tasks.corpus_score import make_bleu
+from triptych.tasks.bleu import make_bleu
 from triptych.tasks.metric_specs import MetricSpec
 
 NUM_RESAMPLES = 1000

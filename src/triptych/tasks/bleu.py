@@ -1,4 +1,4 @@
-"""The scores of sacrebleu as torchmetrics metrics.
+"""BLEU and other scores of sacrebleu as torchmetrics metrics.
 
 Tested by tests/tasks/test_word_splitting.py.
 """
