@@ -98,12 +98,13 @@ check: .venv/installed
 	.venv/bin/shellcheck --exclude=SC1091 .ci/run slurm/*.sbatch # SC1091: .venv is not followed
 
 # A newer pip than Python's resolves in half the time. Python compiles a module at its first import, pip all of them: minutes.
+# Packages without a wheel are built with the pinned setuptools; seqeval's version comes from setuptools-scm.
 INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .venv/pip: constraints.txt
 	@echo "installing into .venv what is needed, once: some hundred megabytes, a minute or two with a fast network"
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --upgrade pip setuptools
+	$(INSTALL) --upgrade pip setuptools setuptools-scm
 	touch $@
 
 .venv/base: .venv/pip pyproject.toml
