@@ -25,6 +25,7 @@ from torch import Tensor
 from triptych.assembly.choose_parts import choose_parts, complete_config
 from triptych.assembly.loaders import make_data_module
 from triptych.assembly.make_task import check_network, make_module, make_task
+from triptych.assembly.monitors import choose_modes
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import TrainConfig, build
 from triptych.config.run_settings import RunSettings
@@ -150,35 +151,37 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
     choose_parts(config)
-    complete_config(config, tokenizer.vocab_size, corpus.facts)
+    choose_modes(config)
+    complete_config(config, tokenizer.vocab_size, corpus.info)
     settings = RunSettings.of(config)
-    data = make_data_module(settings, make_task(settings, tokenizer, corpus.facts), splits)
+    data = make_data_module(settings, make_task(settings, tokenizer, corpus.info), splits)
     amount, numbers = float(STEPS - 1 - WARM_UP), count()
 
     def ours() -> Round:
         config.run_dir = f"{folder.name}/{next(numbers)}"
         Path(config.run_dir).mkdir()
-        task, stopwatch = make_task(settings, tokenizer, corpus.facts), Stopwatch(device)
+        module, stopwatch = make_module(settings, make_task(settings, tokenizer, corpus.info)), Stopwatch(device)
+        assert module.make_optimizer is not None
         plain = OmegaConf.to_container(config, resolve=True)
         with on_a_terminal():
             loggers = [build(config, f"logger.{name}") for name in config.logger]
             callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
             (checkpoints,) = (callback for callback in callbacks if isinstance(callback, CheckpointSaver))
             added = [
-                CostTracker(check_network(config)),
-                CheckpointMetadata(cast(dict[str, object], plain), task),
+                CostTracker(check_network(config), module.make_optimizer),
+                CheckpointMetadata(cast(dict[str, object], plain), module.task),
                 stopwatch,
             ]
             plugins = [checkpoints.files, LightningEnvironment()]
             given = {"logger": loggers, "callbacks": [*callbacks, *added], "plugins": plugins}
-            build(config, "trainer", given).fit(make_module(settings, task), data)
+            build(config, "trainer", given).fit(module, data)
             for logger in loggers:
                 if isinstance(logger, WandbLogger):
                     logger.finish(failed=False)
         return Round(amount, stopwatch.seconds)
 
     def bare() -> Round:
-        task, seconds = make_task(settings, tokenizer, corpus.facts), 0.0
+        task, seconds = make_task(settings, tokenizer, corpus.info), 0.0
         network = task.network.to(device).train()
         optimizer = build(config, "optimizer")(network)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, build(config, "scheduler"))
@@ -198,7 +201,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
 
     def plain() -> Round:
         module, stopwatch = (
-            Plain(make_module(settings, make_task(settings, tokenizer, corpus.facts))),
+            Plain(make_module(settings, make_task(settings, tokenizer, corpus.info))),
             Stopwatch(device),
         )
         with on_a_terminal():
