@@ -20,13 +20,18 @@ from triptych.studies.study import Claim, Study
 FULL, DECODER = (0.95, 0.96, 0.97), (0.80, 0.81, 0.85)
 
 
-def runs_of(write_run, folder: Path, **values: Sequence[float]) -> list[RecordedRun]:
-    """Runs of classification, an arm an architecture, a value a seed."""
+def runs_of(write_run, folder: Path, num_answers: int = 10, **values: Sequence[float]) -> list[RecordedRun]:
+    """Runs of classification, an architecture per variant, a value per seed."""
     for architecture, found in values.items():
         for seed, value in enumerate(found, 1):
             answers = [
-                {"input": "x", "reference": "a", "output": "a" if i < 10 * value else "b", "difficulty": {"length": i}}
-                for i in range(10)
+                {
+                    "input": "x",
+                    "reference": "a",
+                    "output": "a" if i < num_answers * value else "b",
+                    "difficulty": {"length": i},
+                }
+                for i in range(num_answers)
             ]
             changes = {"train_difficulty_range": {"length": [0, 5]}}
             write_run(
@@ -65,7 +70,7 @@ def test_three_claims(write_run, tmp_path: Path) -> None:
     low, high = (100 * (difference + side * error * stats.t.ppf(0.975, freedom)) for side in (-1, 1))
     assert f"14.0 points higher (95 % interval {low:.1f} to {high:.1f} points)" in first.text
     assert f"14.0 points lower (95 % interval {low:.1f} to {high:.1f} points)" in second.text
-    assert "full 96.0 % vs. decoder only 82.0 % (means of 3 seeds)" in first.text
+    assert "full 96.0 % (3 seeds) vs. decoder only 82.0 % (3 seeds)" in first.text
 
 
 def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_cost_until(write_run, tmp_path: Path) -> None:
         step = next(step for step, value in zip(curve.steps, curve.values, strict=True) if value >= 0.7)
         assert one.values[run.variant][run.seed - 1] == 3.9e9 * step
     (far,) = judge_claims(study(claim(**BETTER, target_score=0.9)), runs)
-    assert far.shown["decoder_only"] == "at least 800"
+    assert far.shown["decoder_only"] == "not reached within 800 (0 of 3 runs reached it)"
     assert far.outcome == "as predicted"
     (wrong,) = judge_claims(study(claim(better=["decoder_only", "full"], target_score=0.9)), runs)
     assert wrong.outcome == "not as predicted"
@@ -144,37 +149,80 @@ def test_scores_of_different_computations_are_not_compared(write_run, tmp_path: 
 
 def test_alike(write_run, tmp_path: Path) -> None:
     """Within the margin, beyond it, or neither: a mean outside of it is not enough, nor an interval that excludes 0."""
-    runs = runs_of(write_run, tmp_path, full=(0.90, 0.92, 0.94), decoder_only=(0.80, 0.82, 0.84))
-    margins = {0.5: "as predicted", 0.08: "inconclusive", 0.001: "not as predicted"}
+    runs = runs_of(write_run, tmp_path, 1000, full=(0.70, 0.71, 0.72), decoder_only=(0.66, 0.67, 0.68))
+    margins = {0.14: "as predicted", 0.05: "inconclusive", 0.001: "not as predicted"}
     for margin, outcome in margins.items():
         (one,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=margin)), runs)
         assert one.outcome == outcome, (margin, one.p)
-        assert one.text.endswith(f"for the test against the margin of {margin:g}.")
+        assert f"for the test against the margin of {margin:g}" in one.text
+    (tight,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=0.2)), runs)
+    assert (tight.outcome, tight.command) == ("inconclusive", "")
+    assert tight.reasons == ("both variants are within two margins of the ceiling",)
     (never,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=1000, target_score=2.0)), runs)
     assert never.outcome == "inconclusive"
     assert never.command == ""
 
 
 def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
-    for architecture, values in (("full", (-0.1, -0.12)), ("decoder_only", (-0.5, -0.52))):
+    for architecture, values in (("full", (-0.1, -0.12, -0.11)), ("decoder_only", (-0.5, -0.52, -0.51))):
         for seed, value in enumerate(values, 1):
             write_run(architecture, "similarity", {"test/pearson": value, "test/spearman": value}, seed=seed)
     runs = [replace(run, variant=run.architecture) for run in find_runs([tmp_path / "runs"], tmp_path).runs]
     (one,) = judge_claims(study(claim(**BETTER)), runs)
-    assert one.values["full"] == [-0.1, -0.12]
+    assert one.values["full"] == [-0.1, -0.12, -0.11]
     assert one.outcome == "as predicted"
     assert "at least" not in one.text
 
 
 def test_what_cannot_be_judged(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9,), decoder_only=(0.8, 0.7))
-    with pytest.raises(ConfigError, match="variant full: 1 seeds; expected at least two"):
-        judge_claims(study(claim(**BETTER)), runs)
+    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    assert one.outcome == "inconclusive"
+    assert one.reasons == ("full has 1 seed, expected at least 3", "decoder only has 2 seeds, expected at least 3")
+    assert one.command == "triptych study mine.yaml 'seed=range(1,4)'"
     with pytest.raises(ConfigError, match="score=bleu: expected one of accuracy for classification"):
         judge_claims(study(claim(**BETTER, score="bleu")), runs)
 
 
-def test_a_score_that_is_not_finite_is_named(write_run, tmp_path: Path) -> None:
-    runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.8, math.nan))
-    with pytest.raises(ConfigError, match="variant decoder_only: a run has no finite accuracy"):
+def test_a_score_that_is_not_finite_is_a_failed_run(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=(*DECODER, math.nan))
+    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    assert one.shown["decoder_only"] == "82.0 % (3 seeds; 1 of 4 runs failed)"
+    assert one.outcome == "as predicted"
+
+
+def test_all_against_none_needs_three_seeds_for_one_claim_and_four_for_six(write_run, tmp_path: Path) -> None:
+    """Barnard's p is 1/32 with three seeds and 1/128 with four."""
+    for number, claims, outcome in [(3, 1, "as predicted"), (3, 2, "inconclusive"), (4, 6, "as predicted")]:
+        folder = tmp_path / f"{number}{claims}"
+        for architecture, value in (("full", 1.0), ("decoder_only", 0.0)):
+            for seed in range(1, number + 1):
+                metrics = {"test/bleu": 0.0, "test/exact_match": value}
+                write_run(
+                    architecture,
+                    "translation",
+                    metrics,
+                    seed=seed,
+                    name=f"{folder.name}",
+                    optimum={"test/exact_match": 1.0},
+                )
+        found = [run for run in find_runs([tmp_path / "runs"], tmp_path).runs if run.directory.endswith(folder.name)]
+        runs = [replace(run, variant=run.architecture) for run in found]
+        one, *_ = judge_claims(study(*[claim(**BETTER)] * claims), runs)
+        assert (one.outcome, one.p) == (outcome, pytest.approx(claims * 2 * 0.5 ** (2 * number)))
+
+
+def test_unequal_numbers_of_trials_are_inconclusive(write_run, tmp_path: Path) -> None:
+    """The best of two configurations per seed against the only one."""
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    again = [replace(run, params=run.params + 1) for run in runs if run.variant == "full"]
+    (one,) = judge_claims(study(claim(**BETTER)), [*runs, *again])
+    assert (one.outcome, one.command) == ("inconclusive", "")
+    assert one.reasons == ("unequal numbers of configurations were tried: 2 of full and 1 of decoder_only",)
+
+
+def test_different_data_are_not_compared(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    runs = [replace(run, data_sha256=run.variant) for run in runs]
+    with pytest.raises(ConfigError, match="not comparable: the runs did not use the same data"):
         judge_claims(study(claim(**BETTER)), runs)

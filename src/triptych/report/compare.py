@@ -16,8 +16,9 @@ from triptych.report.console_table import print_tables
 from triptych.report.page.charts import Plot
 from triptych.report.page.render import Panel, render_page
 from triptych.report.read_records import RunSet, find_runs
+from triptych.report.statistics.audit import audit
 from triptych.report.statistics.standings import compare_pairs, summarize_configurations
-from triptych.report.statistics.verdicts import Group, audit, group_runs, judge
+from triptych.report.statistics.verdicts import Group, group_runs, judge
 
 __all__ = ["compare", "compare_runs"]
 

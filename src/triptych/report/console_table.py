@@ -15,8 +15,9 @@ from triptych.config import amount, duration
 from triptych.report.labels import field_name, setting
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RunSet
+from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
-from triptych.report.statistics.verdicts import Difference, Group, Verdict
+from triptych.report.statistics.verdicts import Group, Verdict
 
 _WIDE = 120
 """Minimum terminal width at which run directories are shown."""

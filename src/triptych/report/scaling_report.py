@@ -23,8 +23,9 @@ from triptych.report.compare import finite
 from triptych.report.page.scaling_charts import render_scaling, scaling_summary, tabulate_exponents
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RecordedRun, RunSet, find_runs
+from triptych.report.statistics.audit import Difference, audit
 from triptych.report.statistics.scaling import Contrast, Ladder, Point, contrast, fit_ladder
-from triptych.report.statistics.verdicts import Difference, Group, audit, group_runs
+from triptych.report.statistics.verdicts import Group, group_runs
 from triptych.storage.run_directory import RECORD
 from triptych.tasks.metric_specs import LOSS, MetricSpec
 

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
-from triptych.config import ConfigError, amount, suggestion
+from triptych.config import ConfigError, amount, counted, suggestion
 from triptych.report.labels import COSTS
 from triptych.report.page.charts import CLOCKS, draw_difficulty, draw_results, draw_validation
 from triptych.report.page.examples import most_in_training
@@ -19,16 +19,17 @@ from triptych.report.page.style import Figure
 from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.bootstrap import terms_of
 from triptych.report.statistics.metrics import validation_key
+from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.reach import cost_to_reach
 from triptych.report.statistics.significance import (
     CONFIDENCE,
+    MIN_SEEDS,
     POWER,
-    Welch,
     adjust_by_holm,
     pool_deviations,
     seeds_to_decide,
 )
-from triptych.report.statistics.verdicts import Group, group_runs
+from triptych.report.statistics.verdicts import Group, group_runs, show_mean
 from triptych.studies.study import Claim, Study
 from triptych.tasks.metric_specs import MetricSpec
 
@@ -49,6 +50,7 @@ class Finding:
         difference: first minus second, in words, with its interval.
         p: the p-value, with Holm's correction for all claims of the study.
         outcome: ``as predicted``, ``not as predicted`` or ``inconclusive``.
+        reasons: why it is inconclusive.
         command: trains enough seeds to decide; empty if the claim is decided, or more seeds would not help.
         figure: a chart of it.
     """
@@ -60,16 +62,17 @@ class Finding:
     difference: str
     p: float
     outcome: str
+    reasons: tuple[str, ...]
     command: str
     figure: Figure
 
     @property
     def text(self) -> str:
         means = " vs. ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
-        seeds = " and ".join(dict.fromkeys(str(len(found)) for found in self.values.values()))
         p = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
+        why = f". Inconclusive: {'; '.join(self.reasons)}" if self.reasons else ""
         test = "" if self.claim.margin is None else f" for the test against the margin of {self.claim.margin:g}"
-        return f"{self.what[0].upper()}{self.what[1:]}: {means} (means of {seeds} seeds): {self.difference}, {p}{test}."
+        return f"{self.what[0].upper()}{self.what[1:]}: {means}: {self.difference}, {p}{test}{why}."
 
 
 @dataclass(frozen=True)
@@ -77,50 +80,45 @@ class _Value:
     """The value of one seed.
 
     Attributes:
-        number: the score, or the cost of reaching one.
-        reached: whether the score was reached; if not, the number is the total cost.
+        seed: the seed.
+        number: the score, or the cost of reaching one, up to the end that both variants have in common.
+        trials: the number of runs of this seed, of which the best on the validation set counts.
+        reached: whether the score was reached by that end.
         grain: the resolution of the number.
     """
 
+    seed: int
     number: float
+    trials: int
     reached: bool = True
     grain: float = 0.0
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """A claim before Holm's correction."""
+    """A claim before Holm's correction.
+
+    Attributes:
+        end: for a cost, the end that both variants have in common.
+        test: of the two variants.
+        reasons: why it cannot be decided.
+    """
 
     claim: Claim
     group: Group
     values: dict[str, list[_Value]]
+    end: float
+    test: PairTest
+    reasons: tuple[str, ...]
 
     @property
     def numbers(self) -> dict[str, list[float]]:
         return {variant: [value.number for value in found] for variant, found in self.values.items()}
 
     @property
-    def welch(self) -> Welch:
-        first, second = self.numbers.values()
-        return Welch.of(first, second, *(max(value.grain for value in found) for found in self.values.values()))
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the first variant has the better mean."""
-        higher = self.group.metric.higher_is_better and self.claim.target_score is None
-        return (self.welch.difference > 0) == higher
-
-    @property
     def unreached(self) -> list[str]:
         """Variants with a seed that has not reached the score."""
         return [variant for variant, found in self.values.items() if not all(value.reached for value in found)]
-
-    @property
-    def p(self) -> float:
-        margin = self.claim.margin
-        if margin is None:
-            return self.welch.p
-        return min(2 * min(self.welch.p_within(margin), self.welch.p_beyond(margin)), 1)
 
 
 def judge_claims(study: Study, runs: Sequence[RecordedRun]) -> list[Finding]:
@@ -130,7 +128,7 @@ def judge_claims(study: Study, runs: Sequence[RecordedRun]) -> list[Finding]:
         runs: each with its variant.
     """
     measured = [_measure(study, claim, runs) for claim in study.claims]
-    adjusted = adjust_by_holm([one.p for one in measured])
+    adjusted = adjust_by_holm([one.test.p for one in measured])
     return [_judge(study, one, p) for one, p in zip(measured, adjusted, strict=True)]
 
 
@@ -144,15 +142,36 @@ def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun]) -> _Measur
         group = replace(group, metric=_score_named(study, claim.score, group))
     if group.scored_differently:
         raise ConfigError(f"study {study.name}: {names} are not comparable: {group.scored_differently}")
-    values = {
-        variant: _values(claim, group, [run for run in own if run.variant == variant]) for variant in claim.variants
-    }
-    for variant, found in values.items():
-        if len(found) < 2:
-            raise ConfigError(f"study {study.name}, variant {variant}: {len(found)} seeds; expected at least two")
-        if not all(math.isfinite(value.number) for value in found):
-            raise ConfigError(f"study {study.name}, variant {variant}: a run has no finite {group.metric.title}")
-    return _Measured(claim, group, values)
+    of_variants = {variant: [run for run in own if run.variant == variant] for variant in claim.variants}
+    end = min((_spent(claim, run) for run in own), default=math.inf) if claim.target_score is not None else math.inf
+    values = {variant: _values(claim, group, found, end) for variant, found in of_variants.items()}
+    first, second = (
+        Sample(
+            variant.replace("_", " "),
+            tuple(value.number for value in found),
+            tuple(value.seed for value in found),
+            max((value.grain for value in found), default=0.0),
+        )
+        for variant, found in values.items()
+    )
+    scale = Scale(-1) if claim.target_score is not None else group.scale([first, second])
+    test = PairTest.of(first, second, scale, claim.margin)
+    measured = _Measured(claim, group, values, end, test, test.reasons)
+    return replace(measured, reasons=(*test.reasons, *_problems(measured)))
+
+
+def _problems(one: _Measured) -> list[str]:
+    """Why a claim cannot be decided, apart from the reasons of its test."""
+    problems = []
+    trials = {variant: {value.trials for value in found} for variant, found in one.values.items()}
+    if len(set().union(*trials.values())) > 1:
+        numbers = [f"{' or '.join(map(str, sorted(found)))} of {name}" for name, found in trials.items()]
+        problems.append(f"unequal numbers of configurations were tried: {' and '.join(numbers)}")
+    if one.claim.margin is not None and one.unreached:
+        problems.append(f"{' and '.join(one.unreached)} did not always reach the score")
+    if one.unreached == [*one.values] and not any(value.reached for found in one.values.values() for value in found):
+        problems.append("no run reached the score")
+    return problems
 
 
 def _score_named(study: Study, name: str, group: Group) -> MetricSpec:
@@ -169,11 +188,15 @@ def _what(claim: Claim, group: Group) -> str:
     return title if claim.extrapolate is None else f"{title} beyond the training {claim.extrapolate}"
 
 
-def _values(claim: Claim, group: Group, runs: Sequence[RecordedRun]) -> list[_Value]:
+def _values(claim: Claim, group: Group, runs: Sequence[RecordedRun], end: float) -> list[_Value]:
     """One value per seed. If a seed has several runs, as in a ladder of sizes, the best on the validation set
-    counts."""
+    counts.
+
+    Args:
+        end: of costs.
+    """
     by_seed = groupby(sorted(runs, key=lambda run: run.seed), key=lambda run: run.seed)
-    return [_value(claim, group, _best(group, list(found))) for _, found in by_seed]
+    return [_value(claim, group, list(found), end) for _, found in by_seed]
 
 
 def _best(group: Group, runs: Sequence[RecordedRun]) -> RecordedRun:
@@ -184,12 +207,14 @@ def _best(group: Group, runs: Sequence[RecordedRun]) -> RecordedRun:
     return max(runs, key=quality)
 
 
-def _value(claim: Claim, group: Group, run: RecordedRun) -> _Value:
+def _value(claim: Claim, group: Group, runs: Sequence[RecordedRun], end: float) -> _Value:
+    run = _best(group, runs)
+    value = _Value(run.seed, group.value(run), len(runs))
     if claim.target_score is not None:
-        return _cost(claim, group, run, claim.target_score)
+        return _cost(claim, group, run, claim.target_score, end, value)
     grain = 1 / len(run.predictions) if run.predictions and group.metric.unit == "%" else 0.0
     if claim.extrapolate is None:
-        return _Value(group.value(run), grain=grain)
+        return replace(value, grain=grain)
     terms, most = terms_of(group.metric, run), most_in_training(group, claim.extrapolate)
     sizes = np.array([answer.get("difficulty", {}).get(claim.extrapolate, math.nan) for answer in run.predictions])
     if terms is None or not (is_beyond := sizes > most).any():
@@ -198,62 +223,95 @@ def _value(claim: Claim, group: Group, run: RecordedRun) -> _Value:
         raise ConfigError(
             f"{run.directory}: no test example is known to be beyond the training {claim.extrapolate}{hint}"
         )
-    return _Value(terms.value(terms.terms[is_beyond].sum(0)), grain=1 / int(is_beyond.sum()))
+    return replace(value, number=terms.value(terms.terms[is_beyond].sum(0)), grain=1 / int(is_beyond.sum()))
 
 
-def _cost(claim: Claim, group: Group, run: RecordedRun, target: float) -> _Value:
+def _spent(claim: Claim, run: RecordedRun) -> float:
+    return float({"steps": run.steps, "train_flops": run.train_flops, "elapsed_s": run.wall_time_s}[claim.cost_unit])
+
+
+def _cost(claim: Claim, group: Group, run: RecordedRun, target: float, end: float, value: _Value) -> _Value:
+    """The cost up to the first validation at the target, or to the end: a restricted mean compares such costs."""
     if claim.cost_unit == "train_flops" and not group.counts_alike:
         raise ConfigError(
             f"{run.directory}: only some runs of this study count the FLOPs of the optimizer; train the others again"
         )
-    spent = {"steps": run.steps, "train_flops": run.train_flops, "elapsed_s": run.wall_time_s}[claim.cost_unit]
     try:
         found = cost_to_reach(group, run, target, claim.cost_unit)
         validations = len(run.curves[validation_key(group.metric, run)].steps)
     except KeyError as error:
         raise ConfigError(f"{run.directory}/metrics.csv has no column {error}, which a claim needs") from None
-    return _Value(spent if found is None else found, found is not None, spent / validations)
+    reached = found is not None and found <= end
+    grain = _spent(claim, run) / validations
+    return replace(value, number=found if found is not None and reached else end, reached=reached, grain=grain)
 
 
 def _judge(study: Study, one: _Measured, p: float) -> Finding:
-    claim, welch = one.claim, one.welch
-    is_sure = p < 1 - CONFIDENCE
-    first, second = claim.variants
-    if claim.margin is not None:
-        is_known, is_so = not one.unreached, abs(welch.difference) < claim.margin
-        distance, power = abs(claim.margin - abs(welch.difference)), POWER_OF_ALIKE
-    else:
-        # An unreached score would cost more, so the result also holds if only the worse variant has not reached it.
-        is_known, is_so = (first if one.is_better else second) not in one.unreached, one.is_better
-        distance, power = abs(welch.difference), POWER
-    outcome = INCONCLUSIVE if not (is_sure and is_known) else AS_PREDICTED if is_so else OPPOSITE
-    command = ""
-    if outcome == INCONCLUSIVE and is_known:
-        deviation = pool_deviations(*one.numbers.values())
-        seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power)
-        tried = min(map(len, one.values.values()))
-        command = study.command([f"seed=range(1,{max(seeds, tried + 1) + 1})"]) if seeds else ""
-    show = amount if claim.target_score is not None else one.group.metric.show
-    shown = {
-        variant: ("at least " if variant in one.unreached else "") + show(fmean(found))
-        for variant, found in one.numbers.items()
-    }
+    claim, test = one.claim, one.test
+    is_so = test.lead == 1 if claim.margin is None else test.is_within(claim.margin)
+    is_sure = p < 1 - CONFIDENCE and (claim.margin is not None or test.lead != 0)
+    reasons = list(one.reasons)
+    if not reasons and not is_sure:
+        reasons.append(test.doubt if claim.margin is None else "the difference may be on either side of the margin")
+    outcome = INCONCLUSIVE if reasons else AS_PREDICTED if is_so else OPPOSITE
     what, figure = _what(claim, one.group), _draw(claim, one.group)
-    return Finding(claim, what, one.numbers, shown, _difference(one), p, outcome, command, figure)
+    command = _command(study, one) if reasons else ""
+    difference = _difference(one)
+    return Finding(claim, what, one.numbers, _show(one), difference, p, outcome, tuple(reasons), command, figure)
+
+
+def _command(study: Study, one: _Measured) -> str:
+    """Trains as many seeds as would probably decide the claim; empty if more seeds are no help."""
+    if not one.test.more_seeds_help or len(one.reasons) > len(one.test.reasons):
+        return ""
+    seeds = MIN_SEEDS
+    if one.test.welch is not None:
+        margin, apart = one.claim.margin, abs(one.test.welch.difference)
+        distance, power = (apart, POWER) if margin is None else (abs(margin - apart), POWER_OF_ALIKE)
+        deviation = pool_deviations(*one.numbers.values())
+        seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power) or 0
+    tried = max(map(len, one.values.values()))
+    return study.command([f"seed=range(1,{max(seeds, tried + 1) + 1})"]) if seeds else ""
+
+
+def _show(one: _Measured) -> dict[str, str]:
+    """The mean of each variant, over the runs that learned."""
+    if one.claim.target_score is not None:
+        return {name: _show_cost(found, one.end) for name, found in one.values.items()}
+    samples = {name: Sample(name, tuple(found), ()) for name, found in one.numbers.items()}
+    scale = one.group.scale([*samples.values()])
+    return {name: show_mean(one.group.metric, sample, scale.learned(sample)) for name, sample in samples.items()}
+
+
+def _show_cost(found: Sequence[_Value], end: float) -> str:
+    """The mean cost up to an end; with the number of runs that reached the score, if not all did."""
+    mean, reached = amount(fmean(value.number for value in found)), sum(value.reached for value in found)
+    if reached == len(found):
+        return f"{mean} ({counted(reached, 'seed')})"
+    runs = f"{reached} of {counted(len(found), 'run')} reached it"
+    return f"{mean} up to {amount(end)} ({runs})" if reached else f"not reached within {amount(end)} ({runs})"
 
 
 def _difference(one: _Measured) -> str:
-    """First minus second, and its 95 % interval."""
+    """First minus second, and its 95 % interval; the shares of runs that learned, if they differ."""
 
     def show(*values: float) -> str:
         if one.claim.target_score is not None:
             return " to ".join(f"{'-' if value < 0 else ''}{amount(abs(value))}" for value in values)
         return one.group.metric.show_difference(*values)
 
-    sign = -1 if one.welch.difference < 0 else 1
-    low, high = sorted(sign * end for end in one.welch.interval)
-    interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "no spread over seeds, so no test"
-    return f"{show(abs(one.welch.difference))} {'lower' if sign < 0 else 'higher'} ({interval})"
+    said, test = [], one.test
+    first, second = (
+        f"{learned} of {len(found)}" for learned, found in zip(test.learned, one.values.values(), strict=True)
+    )
+    if first != second:
+        said.append(f"{first} runs learned against {second}")
+    if test.welch is not None:
+        sign = -1 if test.welch.difference < 0 else 1
+        low, high = sorted(sign * end for end in test.welch.interval)
+        interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "no spread over seeds, so no test"
+        said.append(f"{show(abs(test.welch.difference))} {'lower' if sign < 0 else 'higher'} ({interval})")
+    return ", ".join(said) or "not tested"
 
 
 def _draw(claim: Claim, group: Group) -> Figure:

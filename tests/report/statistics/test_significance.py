@@ -16,10 +16,24 @@ CLEAR, TIE = ([0.9, 0.91, 0.92], [0.5, 0.52, 0.51]), ([0.5, 0.6, 0.7], [0.52, 0.
 
 
 @given(seeds, seeds)
-def test_p_is_scipys(first: list[float], second: list[float]) -> None:
+def test_p_is_scipys_with_fewer_degrees_of_freedom(first: list[float], second: list[float]) -> None:
     assume(len(set(first)) > 1 and len(set(second)) > 1)
-    expected = stats.ttest_ind(first, second, equal_var=False).pvalue
+    found = stats.ttest_ind(first, second, equal_var=False)
+    freedom = min(found.df, 2 * min(len(first), len(second)) - 2)
+    expected = 2 * stats.t.sf(abs(found.statistic), freedom)
     assert Welch.of(first, second).p == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert expected >= found.pvalue * (1 - 1e-9)
+
+
+def test_degrees_of_freedom_are_capped() -> None:
+    """Three and five seeds: the interval just excludes 0 by Welch's 5.02 degrees, and contains it by 4."""
+    first, second = [0.600, 0.602, 0.604], [0.592, 0.604, 0.586, 0.596, 0.590]
+    found, ours = stats.ttest_ind(first, second, equal_var=False), Welch.of(first, second)
+    assert (found.df, found.pvalue) == pytest.approx((5.017, 0.04995), rel=1e-3)
+    assert (ours.freedom, ours.p) == (4, pytest.approx(0.0621, abs=5e-5))
+    assert ours.interval == pytest.approx((-0.00068, 0.01748), abs=5e-6)
+    clear = Welch.of([0.98, 0.982, 0.979], [0.95, 0.948, 0.953, 0.951, 0.949])
+    assert (clear.freedom, *clear.interval) == pytest.approx((4, 0.02671, 0.03355), abs=5e-6)
 
 
 @pytest.mark.parametrize("values", [CLEAR, TIE])

@@ -15,10 +15,11 @@ from triptych.report.page.document import render_template
 from triptych.report.page.examples import ShownExample, choose_runs, find_telling_examples
 from triptych.report.page.style import ARCHITECTURES, Figure
 from triptych.report.read_records import RecordedRun, RunSet
+from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.standings import PairDifference, SeedSummary
-from triptych.report.statistics.verdicts import ComparedConfig, Difference, Group, Verdict
+from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
 from triptych.tasks.metric_specs import MetricSpec
 
 _MAX_SAMPLES = 12

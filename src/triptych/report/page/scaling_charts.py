@@ -24,8 +24,9 @@ from triptych.report.page.style import (
     make_axis,
     make_layout,
 )
+from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.scaling import EXPONENTS, PERCENTILES, VARIABLES, Contrast, Exponent, Ladder, Point
-from triptych.report.statistics.verdicts import Difference, Group
+from triptych.report.statistics.verdicts import Group
 from triptych.tasks.metric_specs import MetricSpec
 
 GOOD = 0.95

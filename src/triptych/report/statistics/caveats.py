@@ -20,14 +20,9 @@ def find_caveats(group: Group) -> list[str]:
 
 def _without_learning(group: Group) -> list[str]:
     """Compares scores with always predicting the most frequent class of the shared test set."""
-    matrices = [run.confusion_matrix for run in group.runs if run.confusion_matrix]
-    if group.metric.name != "accuracy" or not matrices:
+    if group.commonest_class is None:
         return []
-    sizes = [sum(row) for row in matrices[0]["counts"]]
-    if any([sum(row) for row in matrix["counts"]] != sizes for matrix in matrices):
-        return []
-    share, label = max(zip(sizes, matrices[0]["labels"], strict=True))
-    share /= sum(sizes)
+    share, label = group.commonest_class
     below = [
         contender.name
         for contender in group.contenders

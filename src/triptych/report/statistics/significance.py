@@ -3,24 +3,27 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean, stdev, variance
 
 from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
 CONFIDENCE = 0.95
 POWER = 0.8
 """Desired probability of detecting a difference as large as observed."""
-MOST_SEEDS = 100
+MIN_SEEDS, MOST_SEEDS = 3, 100
+"""With two seeds of each variant, t names a false winner in 6 to 13 %, depending on the spreads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """The difference of two means by Welch's t, without assuming equal variances.
+    """The difference of two means by Welch's t, without assuming equal variances. With few seeds and unequal spreads,
+    Welch and Satterthwaite's degrees of freedom are too many; they are capped at 2 min(n) - 2.
 
     Attributes:
         difference: of the means, first minus second.
         error: the standard error of the difference.
-        freedom: degrees of freedom (Welch and Satterthwaite); infinite if both variances are 0.
+        freedom: the lesser of (a + b)^2 / (a^2 / (m - 1) + b^2 / (n - 1)) and 2 min(m, n) - 2, where a and b are the
+            squared standard errors of m and n seeds.
     """
 
     difference: float
@@ -37,7 +40,9 @@ class Welch:
         sides = zip((first, second), grains or (0.0, 0.0), strict=True)
         a, b = ((variance(values) + grain**2 / 12) / len(values) for values, grain in sides)
         parts = a**2 / (len(first) - 1) + b**2 / (len(second) - 1)
-        return cls(fmean(first) - fmean(second), math.sqrt(a + b), (a + b) ** 2 / parts if parts else math.inf)
+        capped = 2 * min(len(first), len(second)) - 2
+        freedom = min((a + b) ** 2 / parts, capped) if parts else capped
+        return cls(fmean(first) - fmean(second), math.sqrt(a + b), freedom)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -64,6 +69,15 @@ class Welch:
     def _tail(self, distance: float) -> float:
         """The probability that t exceeds ``distance`` / ``error``."""
         return float(stdtr(self.freedom, -distance / self.error)) if self.error else 0.5
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of the 95 % confidence interval of the mean by Student's t, from one value per seed; NaN for fewer than
+    two."""
+    if len(values) < 2:
+        return math.nan, math.nan
+    half = _quantile(len(values) - 1, (1 + CONFIDENCE) / 2) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
@@ -94,7 +108,7 @@ def seeds_to_decide(
         the least number n with distance >= (t_(1 - alpha / 2) + t_power) deviation sqrt(2 / n), t of 2 n - 2 degrees of
             freedom; None if n exceeds 100, or the distance is 0 or less.
     """
-    for count in range(2, MOST_SEEDS + 1) if distance > 0 else ():
+    for count in range(MIN_SEEDS, MOST_SEEDS + 1) if distance > 0 else ():
         freedom = 2 * count - 2
         both = _quantile(freedom, 1 - alpha / 2) + _quantile(freedom, power)
         if distance >= both * deviation * math.sqrt(2 / count):

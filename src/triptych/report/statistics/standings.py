@@ -1,15 +1,12 @@
 """Means of configurations over seeds, and differences between architectures over seeds and examples."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, stdev
 
-from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
-
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
-from triptych.report.statistics.significance import CONFIDENCE, Welch
+from triptych.report.statistics.significance import Welch, student_interval
 from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 
@@ -67,15 +64,6 @@ def compare_pairs(group: Group) -> list[PairDifference]:
     found = [] if group.not_comparable else group.by_architecture().values()
     chosen = [group.best(contenders) for contenders in found]
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
-
-
-def student_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the 95 % confidence interval of the mean by Student's t, from one value per seed; NaN for fewer than
-    two."""
-    if len(values) < 2:
-        return math.nan, math.nan
-    half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * stdev(values) / math.sqrt(len(values))
-    return fmean(values) - half, fmean(values) + half
 
 
 def _standing(group: Group, contender: ComparedConfig) -> SeedSummary:

@@ -1,4 +1,4 @@
-"""Verdicts over seeds, and the audit of other differences between the runs."""
+"""Verdicts over seeds."""
 
 import math
 import shlex
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from triptych.config import counted, duration
 from triptych.config.overrides import read_value, write_override
@@ -15,11 +14,12 @@ from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import PrunedRun, RecordedRun
 from triptych.report.statistics.bootstrap import scored_by
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
-from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
+from triptych.report.statistics.pair_test import PairTest, Sample, Scale
+from triptych.report.statistics.significance import MIN_SEEDS, pool_deviations, seeds_to_decide
 from triptych.tasks.metric_specs import MetricSpec
 
-TOLERANCE = 0.02
-"""Params, FLOPs and tokens per step that differ by less than this share count as equal in the audit."""
+MOST_IN_LABELS = 4
+"""Settings in the label of a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,45 @@ class Group:
         return run.optimum.get(metric_key(self.metric, run))
 
     @property
+    def commonest_class(self) -> tuple[float, str] | None:
+        """Share and label of the most frequent class in the test set; None if unknown, or not the same for all runs."""
+        matrices = [run.confusion_matrix for run in self.runs if run.confusion_matrix]
+        sizes = [[sum(row) for row in matrix["counts"]] for matrix in matrices]
+        if self.metric.name != "accuracy" or not matrices or any(of_one != sizes[0] for of_one in sizes):
+            return None
+        size, label = max(zip(sizes[0], matrices[0]["labels"], strict=True))
+        return size / sum(sizes[0]), label
+
+    @property
+    def floor(self) -> float | None:
+        """The score of guessing: that of the most frequent class for accuracy, 0 for other shares of right answers;
+        otherwise the worst score of a first validation. None if unknown."""
+        if self.commonest_class is not None:
+            return self.commonest_class[0]
+        if self.metric.unit == "%" and self.metric.higher_is_better and self.metric.name != "accuracy":
+            return 0.0
+        curves = [run.curves.get(validation_key(self.metric, run)) for run in self.runs]
+        first = [curve.values[0] for curve in curves if curve and math.isfinite(curve.values[0])]
+        return (min if self.metric.higher_is_better else max)(first, default=None)
+
+    @property
+    def ceiling(self) -> float | None:
+        """The best reachable score of any run, if known; 1 for shares of right answers."""
+        known = [best for run in self.runs if (best := self.optimum(run)) is not None]
+        if known or self.metric.unit != "%":
+            return (max if self.metric.higher_is_better else min)(known, default=None)
+        return float(self.metric.higher_is_better)
+
+    def sample(self, contender: ComparedConfig) -> Sample:
+        """The values of one configuration, for a test."""
+        return sample_of(contender.name, self.metric, [(run, self.value(run)) for run in contender.runs])
+
+    def scale(self, samples: Sequence[Sample]) -> Scale:
+        """The scale of the metric for these samples."""
+        higher = self.metric.higher_is_better
+        return Scale.of(samples, higher_is_better=higher, floor=self.floor, ceiling=self.ceiling)
+
+    @property
     def note(self) -> str:
         """Notes for the verdict; the runs were scored alike only if the predictions show it."""
         return self.metric.note if not self.metric.counted or len(self._counts) == 1 else ""
@@ -70,6 +109,8 @@ class Group:
     @property
     def scored_differently(self) -> str:
         """Why values of the metric cannot be compared; otherwise empty."""
+        if len({run.data_sha256 for run in self.runs}) > 1:
+            return "the runs did not use the same data (data_sha256 differs)."
         counts = sorted(count for count in self._counts if count is not None)
         if self.metric.counted and len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in counts)
@@ -84,11 +125,7 @@ class Group:
     @property
     def not_comparable(self) -> str:
         """Why the architectures cannot be compared; otherwise empty."""
-        if reason := self.runs[0].task_info.not_comparable:
-            return reason
-        if len({run.data_sha256 for run in self.runs}) > 1:
-            return "the runs did not use the same data (data_sha256 differs)."
-        return self.scored_differently
+        return self.runs[0].task_info.not_comparable or self.scored_differently
 
     @property
     def _counts(self) -> set[float | None]:
@@ -149,29 +186,34 @@ class Group:
         return max(contenders, key=quality)
 
 
+BETTER, INCONCLUSIVE, NOT_COMPARABLE = "better", "inconclusive", "not comparable"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one group: the winning architecture, or ``None`` if the runs are inconclusive. Then commands train
-    more seeds: enough to decide between the two best, if the observed difference is real. The price is the number of
-    these runs and their time."""
+    """The result for one group.
+
+    Attributes:
+        task: of the group.
+        data: of the group.
+        metric: key of the metric.
+        outcome: ``better``, ``inconclusive`` or ``not comparable``.
+        winner: the architecture that is better than each other one, or None.
+        reasons: why the runs are inconclusive.
+        text: the verdict in words.
+        commands: train more seeds: enough to decide between the two best, if the observed difference is real.
+        price: the number of these runs, and their time.
+    """
 
     task: str
     data: str
     metric: str
+    outcome: str
     winner: str | None
+    reasons: tuple[str, ...]
     text: str
     commands: tuple[str, ...] = ()
     price: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A difference between the runs of a group, other than the architecture."""
-
-    task: str
-    field: str
-    values: dict[str, Any]
-    text: str
 
 
 def group_runs(
@@ -202,44 +244,118 @@ def group_runs(
     ]
 
 
+def sample_of(name: str, metric: MetricSpec, found: Sequence[tuple[RecordedRun, float]]) -> Sample:
+    """Runs with their values, as a sample. A share of right answers has the grain of one test example."""
+    sizes = {len(run.predictions) for run, _ in found}
+    grain = 1 / sizes.pop() if metric.unit == "%" and len(sizes) == 1 and 0 not in sizes else 0.0
+    return Sample(name, tuple(value for _, value in found), tuple(run.seed for run, _ in found), grain)
+
+
 def judge(group: Group) -> Verdict:
     """Finds the architecture that is significantly better than each other one.
 
-    A winner needs two seeds of each architecture and, against every other architecture, a Welch interval that excludes
-    zero. As all of these must hold at once, the probability of a false winner is at most 5 %.
+    A winner needs three seeds of each architecture, fixed before the runs, and must win the ``PairTest`` against every
+    other one. As all of these must hold at once, there is no correction for several tests: the probability of a false
+    winner is about 5 %, at most 7 % for any spreads (tests/report/statistics/test_error_rates.py).
     """
-    winner, text, chosen = _judge(group)
+    found = group.by_architecture()
+    outcome, winner, reasons, price = NOT_COMPARABLE, None, list[str](), ""
+    commands = tuple[str, ...]()
+    if len(found) == 1:
+        text = f"All runs are {_name(group.runs[0])}: there is nothing to compare them with."
+    elif group.not_comparable:
+        text = f"Not comparable: {group.not_comparable}"
+    else:
+        chosen = {name: group.best(contenders) for name, contenders in found.items()}
+        winner, reasons, text, more_seeds_help = _compare(group, chosen)
+        text += _choice(found, chosen)
+        outcome = INCONCLUSIVE if winner is None else BETTER
+        if more_seeds_help and (seeds := _wanted_seeds(group, [*chosen.values()])):
+            commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen.values())
+            price = _price([*chosen.values()], seeds)
     if group.note:
         text += f" {group.note}"
-    seeds = _wanted_seeds(group, chosen) if winner is None else 0
-    commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen) if seeds else ()
-    price = _price(chosen, seeds) if seeds else ""
-    return Verdict(group.task, group.data, group.metric.key, winner, text, commands, price)
+    return Verdict(group.task, group.data, group.metric.key, outcome, winner, tuple(reasons), text, commands, price)
 
 
-def _judge(group: Group) -> tuple[str | None, str, Sequence[ComparedConfig]]:
-    """The winner, the verdict in words, and the compared configurations, if any."""
+def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | None, list[str], str, bool]:
+    """The winner among one configuration per architecture, the reasons if there is none, the verdict in words, and
+    whether more seeds could give a winner."""
     metric = group.metric
-    found = group.by_architecture()
-    if len(found) == 1:
-        return None, f"All runs are {_name(group.runs[0])}: there is nothing to compare them with.", ()
-    if group.not_comparable:
-        return None, f"Not comparable: {group.not_comparable}", ()
-    chosen = {name: group.best(contenders) for name, contenders in found.items()}
-    note = _choice(found, chosen, group.num_tried())
-    winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})
-    return winner, text + note, [*chosen.values()]
+    samples = {name: group.sample(config) for name, config in chosen.items()}
+    scale = group.scale([*samples.values()])
+    learned = {name: scale.learned(sample) for name, sample in samples.items()}
+    ranking = sorted(
+        samples, key=lambda name: scale.sign * fmean(learned[name] or [-scale.sign * math.inf]), reverse=True
+    )
+    shown = " vs ".join(
+        f"{ARCHITECTURES[name].word} {show_mean(metric, samples[name], learned[name])}" for name in ranking
+    )
+    tests = {
+        (one, other): PairTest.of(samples[one], samples[other], scale)
+        for one in samples
+        for other in samples
+        if one != other
+    }
+    winners = [one for one in samples if all(tests[one, other].winner() == 1 for other in samples if other != one)]
+    best = winners[0] if winners else ranking[0]
+    others = [name for name in ranking if name != best]
+    lead = [
+        _lead(metric, tests[best, name], [len(samples[x].values) for x in (best, name)], ARCHITECTURES[name].word)
+        for name in others
+    ]
+    said = f"{shown}; {ARCHITECTURES[best].word} {', '.join(filter(None, lead))}" if any(lead) else shown
+    reasons = list(dict.fromkeys(reason for name in others for reason in tests[best, name].reasons))
+    tried = group.num_tried()
+    if len({*tried.values()}) > 1:
+        numbers = " and ".join(f"{count} of {ARCHITECTURES[name].word}" for name, count in tried.items())
+        reasons.append(f"unequal numbers of configurations were tried: {numbers}")
+    elif winners:
+        return best, [], f"{said}: {ARCHITECTURES[best].word} is better.", False
+    more_seeds_help = len({*tried.values()}) == 1 and all(tests[best, name].more_seeds_help for name in others)
+    reasons = reasons or list(dict.fromkeys(tests[best, x].doubt for x in others if tests[best, x].winner() != 1))
+    return None, reasons, f"{said}: inconclusive, because {'; '.join(reasons)}.", more_seeds_help
+
+
+def show_mean(metric: MetricSpec, sample: Sample, learned: Sequence[float]) -> str:
+    """The mean over the seeds that learned, in words, with the number of seeds."""
+    count, total = len(learned), len(sample.values)
+    if not learned:
+        return f"0 of {counted(total, 'run')} learned"
+    failed = "" if count == total else f"; {total - count} of {total} runs failed"
+    return f"{metric.show(fmean(learned))} ({counted(count, 'seed')}{failed})"
+
+
+def _lead(metric: MetricSpec, test: PairTest, totals: Sequence[int], other: str) -> str:
+    """How far the first of two variants is ahead of the second; empty if nothing was tested."""
+    said = []
+    (first, second), (all_first, all_second) = test.learned, totals
+    if first * all_second != second * all_first:
+        said.append(
+            f"learned in {first} of {all_first} runs, {other} in {second} of {all_second} (p = {test.p_learned:.2g})"
+        )
+    if test.welch is not None:
+        sign = 1 if metric.higher_is_better else -1
+        ahead = sign * test.welch.difference
+        low, high = sorted(sign * end for end in test.welch.interval)
+        interval = (
+            f"95 % interval {metric.show_difference(low, high)}" if math.isfinite(low) else "no spread over seeds"
+        )
+        place = "ahead of" if ahead >= 0 else "behind"
+        said.append(f"is {metric.show_difference(abs(ahead))} {place} {other} ({interval})")
+    return " and ".join(said)
 
 
 def _wanted_seeds(group: Group, chosen: Sequence[ComparedConfig]) -> int:
     """The number of seeds that would probably give a winner; 0 if 100 are too few, or for a study, which
     computes its own number."""
     values = [[group.value(run) for run in contender.runs] for contender in chosen]
-    if not chosen or not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].variant:
+    is_known = all(math.isfinite(value) for found in values for value in found)
+    if not is_known or chosen[0].runs[0].variant:
         return 0
     tried = min(map(len, values))
     if tried == 1:
-        return 3
+        return MIN_SEEDS
     first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
     deviation = pool_deviations(first, second)
     needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
@@ -263,50 +379,14 @@ def _train_more(run: RecordedRun, seeds: int) -> str:
     return shlex.join(["triptych", "train", "-m", *own, f"seed=range(1,{seeds + 1})", *folders])
 
 
-def _choice(
-    found: dict[str, list[ComparedConfig]], chosen: dict[str, ComparedConfig], num_tried: dict[str, int]
-) -> str:
+def _choice(found: dict[str, list[ComparedConfig]], chosen: dict[str, ComparedConfig]) -> str:
     """Which configurations were compared, if an architecture has several."""
     said = [
         f"{ARCHITECTURES[name].word} with {chosen[name].label} (of {len(contenders)} configurations)"
         for name, contenders in found.items()
         if len(contenders) > 1
     ]
-    trials = " The architectures had different numbers of trials." if len(set(num_tried.values())) > 1 else ""
-    return f" Selected on the validation set: {'; '.join(said)}.{trials}" if said else ""
-
-
-def _duel(metric: MetricSpec, results: dict[str, list[tuple[RecordedRun, float]]]) -> tuple[str | None, str]:
-    """The verdict on one configuration per architecture, from the value of each of its runs."""
-    values = {name: [value for _, value in found] for name, found in results.items()}
-    if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
-        return None, f"No verdict: {metric.title} is not finite in {', '.join(diverged)}."
-    for found in results.values():
-        if len({run.seed for run, _ in found}) < len(found):
-            return None, f"No verdict: some of the {len(found)} {_name(found[0][0])} runs have the same seed."
-    means = {name: fmean(found) for name, found in values.items()}
-    ranking = sorted(means, key=lambda name: means[name], reverse=metric.higher_is_better)
-    counts = {len(found) for found in values.values()}
-    if counts == {1}:
-        shown = [f"{ARCHITECTURES[name].word} {metric.show(means[name])}" for name in ranking]
-        return None, f"{' vs '.join(shown)}, one seed each: a verdict needs more seeds."
-    shown = [f"{ARCHITECTURES[name].word} {metric.show(means[name])} ({_seeds(values[name])})" for name in ranking]
-    if 1 in counts:
-        return None, f"{' vs '.join(shown)}: a verdict needs more seeds."
-    best, *others = ranking
-    sign = 1 if metric.higher_is_better else -1
-    lead = []
-    wins = True
-    for other in others:
-        low, high = sorted(sign * end for end in Welch.of(values[best], values[other]).interval)
-        wins = wins and low > 0
-        ahead = metric.show_difference(abs(means[best] - means[other]))
-        reason = f"95 % interval {metric.show_difference(low, high)}" if math.isfinite(low) else "no spread over seeds"
-        lead.append(f"{ahead} ahead of {ARCHITECTURES[other].word} ({reason})")
-    said = f"{' vs '.join(shown)}; {ARCHITECTURES[best].word} is {', '.join(lead)}"
-    if wins:
-        return best, f"{said}: {ARCHITECTURES[best].word} is better."
-    return None, f"{said}: no significant winner."
+    return f" Selected on the validation set: {'; '.join(said)}." if said else ""
 
 
 def _configuration(run: RecordedRun) -> object:
@@ -359,93 +439,3 @@ def _differing(runs: Sequence[RecordedRun]) -> dict[str, str]:
 
 def _name(run: RecordedRun) -> str:
     return ARCHITECTURES[run.architecture].word
-
-
-def _seeds(values: Sequence[float]) -> str:
-    return "1 seed" if len(values) == 1 else f"mean of {len(values)} seeds"
-
-
-_AUDITED = {
-    "data_sha256": "The data differ: scores are for different examples.",
-    "tokenizer_sha256": "The tokenizers differ: scores per token and token counts cannot be compared.",
-    "too_long": "The number of too long examples, or their handling, differs.",
-    "tokens_per_step": "The tokens per step differ.",
-    "steps": "The numbers of steps differ.",
-    "params": "The numbers of parameters differ.",
-    "train_flops": "The training compute differs.",
-    "train_flops_of": "Only some runs count the FLOPs of the optimizer: FLOPs cannot be compared.",
-    "precision": "The precision differs.",
-    "hardware": "The hardware differs: times and speeds cannot be compared.",
-    "git_commit": "The code differs.",
-    "versions": "The versions of libraries differ.",
-    "tested_weights": "Some runs tested their last weights, others their best weights.",
-}
-_POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
-_TOLERANT = ("tokens_per_step", "params", "train_flops")
-MOST_IN_LABELS = 4
-_SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer", "scheduler", "callbacks.", "init_from")
-_OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
-"""Settings of a stack that follow from the architecture or from its input."""
-
-
-def audit(group: Group) -> list[Difference]:
-    """Lists differences between the runs of a group other than the architecture.
-
-    Returns:
-        one entry per field that differs; params, FLOPs and tokens per step only from 2 % on. Settings and the number of
-            configurations tried are those of each architecture's best configuration.
-    """
-    found = []
-    for field, text in _AUDITED.items():
-        if field == "train_flops" and not group.counts_alike:
-            continue
-        values = {run.directory: getattr(run, field) for run in group.runs}
-        distinct = list(values.values())
-        if field in _TOLERANT:
-            low, high = min(distinct), max(distinct)
-            if high - low <= TOLERANCE * low:
-                continue
-            text = f"{text[:-1]} by up to {100 * (high / low - 1):.0f} %." if low > 0 else text
-        elif all(value == distinct[0] for value in distinct):
-            continue
-        elif field == "versions":
-            names = {name for value in distinct for name in value}
-            differing = sorted(name for name in names if len({value.get(name) for value in distinct}) > 1)
-            text = f"{text[:-1]}: {', '.join(differing)}."
-        found.append(Difference(group.task, field, values, text))
-    return found + _audit_choice(group)
-
-
-def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
-    """Whether a stack overrides what ``block`` and ``shape`` set for all."""
-    model, _, own = key.partition(".")
-    stack, _, name = own.partition(".")
-    if model != "model" or not stack.endswith(("encoder", "decoder")) or name in _OF_THE_ARCHITECTURE:
-        return False
-    of_all = run.settings.get(f"block.{name}", run.settings.get(f"shape.{name}", "absent"))
-    return run.settings[key] != of_all
-
-
-def _audit_choice(group: Group) -> list[Difference]:
-    first = [group.best(contenders).runs[0] for contenders in group.by_architecture().values()]
-    found = []
-    known = [run for run in first if run.settings]
-    keys = dict.fromkeys(
-        key for run in known for key in run.settings if key.startswith(_SETTINGS) or _is_of_one_stack(run, key)
-    )
-    differing = [key for key in keys if len({str(run.settings.get(key, "absent")) for run in known}) > 1]
-    if differing:
-        values = {
-            run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
-        }
-        found.append(Difference(group.task, "settings", values, f"The settings differ: {', '.join(differing)}."))
-    pooled = [run for run in known if "model.head.pooling" in run.settings]
-    pools = {run.directory: str(run.settings["model.head.pooling"]) for run in pooled}
-    if len(set(pools.values())) > 1:
-        used = [_POOLS.get(pool, pool) for pool in pools.values()]
-        said = ", ".join(f"{_name(run)} uses {states}" for run, states in zip(pooled, used, strict=True))
-        found.append(Difference(group.task, "pooling", pools, f"The pooling differs: {said}."))
-    trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
-    if len(set(trials.values())) > 1:
-        found.append(Difference(group.task, "trials", trials, "The numbers of tried configurations differ."))
-    return found

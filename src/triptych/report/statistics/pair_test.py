@@ -1,0 +1,207 @@
+"""The test of two variants over their seeds: is one better, or are they equivalent?
+
+A mean hides runs that did not learn, so there are two outcomes:
+
+1. The share of runs that learned, by Barnard's test.
+2. The mean of the runs that learned, by Welch's t, with at least three of each variant.
+
+Tested by tests/report/statistics/test_pair_test.py and, for error rates, tests/report/statistics/test_error_rates.py.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean, median
+
+import numpy as np
+
+from triptych.report.statistics.significance import CONFIDENCE, MIN_SEEDS, Welch, student_interval
+
+LEARNED = 0.1
+"""Share of the way from the floor to the best variant's median; a run that got less far has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The results of one variant.
+
+    Attributes:
+        name: in a sentence.
+        values: one per seed; NaN if not finite.
+        seeds: of the values.
+        grain: the resolution of the values, such as 1 / number of test examples.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
+    grain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The scale of a metric for some variants.
+
+    Attributes:
+        sign: 1 if a higher value is better, otherwise -1.
+        floor: the value of guessing; None: unknown.
+        ceiling: the best possible value; None: unknown.
+        threshold: the worst value of a run that learned: floor + 0.1 (median of the best variant - floor); None:
+            unknown.
+    """
+
+    sign: int
+    floor: float | None = None
+    ceiling: float | None = None
+    threshold: float | None = None
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[Sample], *, higher_is_better: bool, floor: float | None, ceiling: float | None
+    ) -> "Scale":
+        """The scale of these variants. Of a variant whose runs are not finite, the median may be infinitely bad."""
+        sign = 1 if higher_is_better else -1
+        medians = [median(sign * x if math.isfinite(x) else -math.inf for x in sample.values) for sample in samples]
+        if floor is None or max(medians) <= sign * floor:
+            return cls(sign, floor, ceiling)
+        return cls(sign, floor, ceiling, floor + LEARNED * (sign * max(medians) - floor))
+
+    def learned(self, sample: Sample) -> list[float]:
+        """The values of the runs that learned."""
+        least = -math.inf if self.threshold is None else self.sign * self.threshold
+        return [x for x in sample.values if math.isfinite(x) and self.sign * x >= least]
+
+
+@dataclass(frozen=True, slots=True)
+class PairTest:
+    """The test of two variants.
+
+    Attributes:
+        learned: the number of runs of each that learned.
+        welch: the difference of the means of these runs, first minus second; None with fewer than three of each.
+        p_learned: the p-value of equal shares of runs that learned.
+        p: the p-value of the claim. For a margin, that of two one-sided tests; otherwise, that of the outcome that
+            decides.
+        lead: 1 if the first variant is the better one by this outcome, -1 if the second is, 0 if neither is.
+        reasons: why these runs cannot decide it, whatever p is.
+        more_seeds_help: whether more seeds could decide it.
+    """
+
+    learned: tuple[int, int]
+    welch: Welch | None
+    p_learned: float
+    p: float
+    lead: int
+    reasons: tuple[str, ...]
+    more_seeds_help: bool
+
+    @classmethod
+    def of(cls, first: Sample, second: Sample, scale: Scale, margin: float | None = None) -> "PairTest":
+        """Tests two variants.
+
+        Args:
+            margin: the largest difference that counts as none, stated before; None: which variant is better?
+        """
+        samples = first, second
+        runs = [scale.learned(sample) for sample in samples]
+        counts, totals = (len(runs[0]), len(runs[1])), (len(first.values), len(second.values))
+        welch = Welch.of(runs[0], runs[1], first.grain, second.grain) if min(counts) >= MIN_SEEDS else None
+        p_learned = barnard(*counts, *totals)
+        p, lead = _decide(welch, p_learned, counts, totals, scale.sign)
+        if margin is not None:
+            p = 1.0 if welch is None else min(2 * min(welch.p_within(margin), welch.p_beyond(margin)), 1.0)
+        no_room = _room_problems(runs, scale, margin)
+        if margin is not None and counts != totals:
+            no_room.append(f"{sum(totals) - sum(counts)} of {sum(totals)} runs failed")
+        return cls(counts, welch, p_learned, p, lead, (*_seed_problems(samples), *no_room), not no_room)
+
+    @property
+    def doubt(self) -> str:
+        """Why p is not small enough."""
+        if self.welch is None:
+            return (
+                f"fewer than {MIN_SEEDS} runs of each learned, and their shares may be equal (p = {self.p_learned:.2g})"
+            )
+        if self.welch.error == 0:
+            return "there is no spread over seeds"
+        return "the interval contains 0" if self.welch.p >= 1 - CONFIDENCE else "the better mean has more failed runs"
+
+    def is_within(self, margin: float) -> bool:
+        """Whether the difference of the means is less than the margin."""
+        return self.welch is not None and abs(self.welch.difference) < margin
+
+    def winner(self, p: float | None = None) -> int:
+        """1 if the first variant is significantly better, -1 if the second is, otherwise 0.
+
+        Args:
+            p: the p-value after a correction for several tests.
+        """
+        return self.lead if not self.reasons and (self.p if p is None else p) < 1 - CONFIDENCE else 0
+
+
+@lru_cache(maxsize=4096)
+def barnard(first: int, second: int, num_first: int, num_second: int) -> float:
+    """The p-value of Barnard's unconditional test (1947) of equal shares, first of num_first and second of num_second:
+
+        max over q of sum of b(i; num_first, q) b(j; num_second, q), over |i / num_first - j / num_second| >= observed
+
+    with b the binomial probability.
+    """
+    q = np.linspace(0.0, 0.5, 501)[:, None]  # 1 - q gives the same sum
+    p_first, p_second = (
+        np.array([math.comb(n, k) for k in range(n + 1)], float)
+        * q ** np.arange(n + 1)
+        * (1 - q) ** np.arange(n, -1, -1)
+        for n in (num_first, num_second)
+    )
+    gaps = np.abs(np.subtract.outer(np.arange(num_first + 1) * num_second, np.arange(num_second + 1) * num_first))
+    is_as_far = (gaps >= abs(first * num_second - second * num_first)).astype(float)
+    return min(float(np.einsum("qi,ij,qj->q", p_first, is_as_far, p_second).max()), 1.0)
+
+
+def _decide(
+    welch: Welch | None, p_learned: float, counts: Sequence[int], totals: Sequence[int], sign: int
+) -> tuple[float, int]:
+    """The p-value of the outcome that decides, and the better variant. The means decide only for a variant that did not
+    fail more often; the shares, only if the means do not say the opposite."""
+    more = counts[0] * totals[1] - counts[1] * totals[0]
+    by_share = (p_learned, (more > 0) - (more < 0))
+    if welch is None:
+        return by_share
+    by_mean = (welch.p, sign * ((welch.difference > 0) - (welch.difference < 0)))
+    if by_mean[1] * by_share[1] < 0:
+        return (p_learned, by_share[1] if welch.p >= 1 - CONFIDENCE else 0)
+    return min(by_mean, by_share) if more else by_mean
+
+
+def _seed_problems(samples: Sequence[Sample]) -> list[str]:
+    problems = [
+        f"{sample.name} has {len(sample.values)} seed{'s' * (len(sample.values) != 1)}, expected at least {MIN_SEEDS}"
+        for sample in samples
+        if len(sample.values) < MIN_SEEDS
+    ]
+    again = {sample.name: [seed for seed in sample.seeds if sample.seeds.count(seed) > 1] for sample in samples}
+    return problems + [f"{name} has several runs of seed {min(seeds)}" for name, seeds in again.items() if seeds]
+
+
+def _room_problems(runs: Sequence[Sequence[float]], scale: Scale, margin: float | None) -> list[str]:
+    """Where both variants are at the floor, or have too little room for a difference of the margin."""
+    means = [fmean(values) for values in runs if values]
+    if not means:
+        return ["no run learned"]
+    problems = []
+    if scale.floor is not None and not any(_is_above(values, scale) for values in runs):
+        problems.append("no variant is better than guessing")
+    if margin is not None:
+        for name, end in (("floor", scale.floor), ("ceiling", scale.ceiling)):
+            if end is not None and all(abs(mean - end) <= 2 * margin for mean in means):
+                problems.append(f"both variants are within two margins of the {name}")
+    return problems
+
+
+def _is_above(values: Sequence[float], scale: Scale) -> bool:
+    """Whether the 95 % interval of the mean, by Student's t, lies on the better side of the floor."""
+    assert scale.floor is not None
+    above = [scale.sign * (value - scale.floor) for value in values]
+    return bool(above) and (student_interval(above)[0] if len({*above}) > 1 else above[0]) > 0

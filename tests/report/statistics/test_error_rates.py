@@ -1,0 +1,121 @@
+"""How often a verdict is false, and how often it finds a difference: simulated runs, judged by the public function."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from triptych.report.read_records import RecordedRun, find_runs
+from triptych.report.statistics.verdicts import Group, Verdict, group_runs, judge
+
+COLLAPSED = -40.0
+"""The mean of runs that do not learn; guessing scores one less."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Two variants whose scores are normal over seeds.
+
+    Attributes:
+        seeds: the number of each.
+        spreads: the standard deviation of each.
+        gap: the first mean minus the second.
+        collapse: the probability that a run does not learn.
+        winner: the least rate at which the first wins (power); None: not asked.
+        false: the largest rate at which a variant that is not better wins.
+        draws: simulated comparisons in the nightly test.
+    """
+
+    seeds: tuple[int, int]
+    false: float
+    spreads: tuple[float, float] = (1.0, 1.0)
+    gap: float = 0.0
+    collapse: float = 0.0
+    winner: float | None = None
+    draws: int = 4000
+
+
+SETTINGS = [
+    *(
+        Setting(seeds, 0.06 if spreads == (1.0, 1.0) else 0.078, spreads)
+        for seeds in ((3, 3), (3, 5), (5, 5), (3, 10))
+        for spreads in ((1.0, 1.0), (1.0, 4.0), (4.0, 1.0))
+    ),
+    Setting((3, 3), 0.0, gap=3.0, winner=0.64),
+    Setting((5, 5), 0.0, gap=2.0, winner=0.73),
+    *(Setting(seeds, 0.065, collapse=q) for q in (0.1, 0.3, 0.5) for seeds in ((3, 3), (3, 5), (5, 5))),
+    Setting((5, 5), 0.01, gap=4.0, collapse=0.1, winner=0.68, draws=2000),
+    Setting((2, 2), 0.0, gap=40.0, draws=100),
+    Setting((2, 5), 0.0, gap=40.0, draws=100),
+]
+
+
+def name_of(setting: Setting) -> str:
+    """``3v5-sd1:4-gap0-collapse0.1``."""
+    (m, n), (a, b) = setting.seeds, setting.spreads
+    return f"{m}v{n}-sd{a:g}:{b:g}-gap{setting.gap:g}-collapse{setting.collapse:g}"
+
+
+Judge = Callable[[np.ndarray, np.ndarray], Verdict]
+
+
+@pytest.fixture
+def judged(write_run, tmp_path: Path) -> Judge:
+    """Judges scores of two architectures; guessing is the first validation of all runs."""
+    for architecture in ("full", "decoder_only"):
+        write_run(architecture, "similarity", {"test/spearman": 0.5, "test/pearson": 0.5})
+    (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
+    full, decoder = group.runs
+    key = group.metric.key
+
+    def runs(template: RecordedRun, values: np.ndarray) -> list[RecordedRun]:
+        curve = replace(template.curves["val/pearson"], values=(COLLAPSED - 1,), steps=(1,))
+        curves = {key.replace("test/", "val/"): curve}
+        return [
+            replace(template, seed=seed, metrics={key: float(value)}, curves=curves)
+            for seed, value in enumerate(values, start=1)
+        ]
+
+    def judged(first: np.ndarray, second: np.ndarray) -> Verdict:
+        return judge(Group(group.task, group.data, group.metric, (*runs(full, first), *runs(decoder, second))))
+
+    return judged
+
+
+def draw(setting: Setting, random: np.random.Generator) -> list[np.ndarray]:
+    """The scores of both variants."""
+    found = []
+    for count, spread, mean in zip(setting.seeds, setting.spreads, (setting.gap, 0.0), strict=True):
+        means = np.where(random.random(count) < setting.collapse, COLLAPSED, mean)
+        found.append(random.normal(means, spread))
+    return found
+
+
+def check(judged: Judge, setting: Setting, draws: int) -> None:
+    """The rates, within three standard errors where there are fewer draws than the specification has."""
+    random = np.random.default_rng(draws)
+    winners = [judged(*draw(setting, random)).winner for _ in range(draws)]
+    wins, losses = (sum(winner == name for winner in winners) / draws for name in ("full", "decoder_only"))
+
+    def slack(rate: float) -> float:
+        return 0.0 if draws == setting.draws else 3 * math.sqrt(max(rate * (1 - rate), 0.01) / draws)
+
+    assert (losses if setting.gap else wins + losses) <= setting.false + slack(setting.false)
+    if setting.winner is not None:
+        assert wins >= setting.winner - slack(setting.winner)
+    if min(setting.seeds) < 3:
+        assert not any(winners)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=name_of)
+def test_rates_of_few_draws(judged: Judge, setting: Setting) -> None:
+    check(judged, setting, 100)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("setting", SETTINGS, ids=name_of)
+def test_rates(judged: Judge, setting: Setting) -> None:
+    check(judged, setting, setting.draws)
