@@ -1,13 +1,9 @@
-"""The audit: differences between the runs of a group, other than the architecture.
-
-Tested by tests/report/statistics/test_verdicts.py.
-"""
+"""The audit: differences between the runs of a group, other than the architecture."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from triptych.report.page.style import ARCHITECTURES
-from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.verdicts import Group
 
 TOLERANCE = 0.02
@@ -41,17 +37,15 @@ _AUDITED = {
 }
 _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
 _TOLERANT = ("tokens_per_step", "params", "train_flops")
-_SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer", "scheduler", "callbacks.", "init_from")
-_OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
-"""Settings of a stack that follow from the architecture or from its input."""
 
 
 def audit(group: Group) -> list[Difference]:
     """Lists differences between the runs of a group other than the architecture.
 
     Returns:
-        one entry per field that differs; params, FLOPs and tokens per step only from 2 % on. Settings and the number of
-            configurations tried are those of each architecture's best configuration.
+        one entry per field that differs; params, FLOPs and tokens per step only from 2 % on. Settings
+            (``Group.differing_settings``) and the number of configurations tried are those of each architecture's best
+            configuration.
     """
     found = []
     for field, text in _AUDITED.items():
@@ -74,25 +68,11 @@ def audit(group: Group) -> list[Difference]:
     return found + _audit_choice(group)
 
 
-def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
-    """Whether a stack overrides what ``block`` and ``shape`` set for all."""
-    model, _, own = key.partition(".")
-    stack, _, name = own.partition(".")
-    if model != "model" or not stack.endswith(("encoder", "decoder")) or name in _OF_THE_ARCHITECTURE:
-        return False
-    of_all = run.settings.get(f"block.{name}", run.settings.get(f"shape.{name}", "absent"))
-    return run.settings[key] != of_all
-
-
 def _audit_choice(group: Group) -> list[Difference]:
     first = [group.best(contenders).runs[0] for contenders in group.by_architecture().values()]
     found = []
     known = [run for run in first if run.settings]
-    keys = dict.fromkeys(
-        key for run in known for key in run.settings if key.startswith(_SETTINGS) or _is_of_one_stack(run, key)
-    )
-    differing = [key for key in keys if len({str(run.settings.get(key, "absent")) for run in known}) > 1]
-    if differing:
+    if differing := group.differing_settings(first):
         values = {
             run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
         }

@@ -10,6 +10,7 @@ from statistics import fmean
 
 from triptych.config import counted, duration
 from triptych.config.overrides import read_value, write_override
+from triptych.report.labels import setting
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import PrunedRun, RecordedRun
 from triptych.report.statistics.bootstrap import scored_by
@@ -18,6 +19,10 @@ from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.significance import MIN_SEEDS, pool_deviations, seeds_to_decide
 from triptych.tasks.metric_specs import MetricSpec
 
+_OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
+"""Settings of a stack that follow from the architecture or from its input."""
+_OF_THE_TEST = ("trainer.limit_test_batches", "task.num_beams", "task.length_penalty")
+"""Settings that change the score of the same weights."""
 MOST_IN_LABELS = 4
 """Settings in the label of a configuration."""
 
@@ -111,6 +116,12 @@ class Group:
         """Why values of the metric cannot be compared; otherwise empty."""
         if len({run.data_sha256 for run in self.runs}) > 1:
             return "the runs did not use the same data (data_sha256 differs)."
+        for key in _OF_THE_TEST:
+            values = dict.fromkeys(str(run.settings[key]) for run in self.runs if key in run.settings)
+            if len(values) > 1:
+                return f"the runs were tested with different values of {key} ({', '.join(values)})."
+        if self.metric.name == "loss" and len({run.tokenizer_sha256 for run in self.runs}) > 1:
+            return "the loss is per token, and the tokenizers differ."
         counts = sorted(count for count in self._counts if count is not None)
         if self.metric.counted and len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in counts)
@@ -169,6 +180,36 @@ class Group:
         """Settings that vary within an architecture, as in a sweep: short names, and the keys of the settings."""
         first = [[c.runs[0] for c in contenders] for contenders in self.by_architecture().values()]
         return {name: key for runs in first for name, key in _differing(runs).items()}
+
+    def differing_settings(self, runs: Sequence[RecordedRun]) -> list[str]:
+        """The settings that differ between runs of several architectures, in addition to the architecture.
+
+        These settings are left out: what follows from the architecture (``model.*``, unless a stack overrides a shared
+        value, or the command line sets it), what matching a budget solved, and what was tuned in each architecture.
+
+        Args:
+            runs: one per architecture.
+        """
+        known = [run for run in runs if run.settings]
+        tuned = [{*_differing([c.runs[0] for c in found]).values()} for found in self.by_architecture().values()]
+        solved = [item for run in known for item in ((run.match or {}).get("solved") or {}).items()]
+        keys = dict.fromkeys(
+            key for run in known for key in run.settings if not key.startswith("model.") or _is_of_one_stack(run, key)
+        )
+
+        def is_solved(run: RecordedRun, key: str) -> bool:
+            last = key.rpartition(".")[2]
+            return any(last == name.rpartition(".")[2] and run.settings.get(key) == value for name, value in solved)
+
+        def differs(key: str) -> bool:
+            values = {str(run.settings.get(key, "absent")) for run in known}
+            return len(values - {"None"} if key in ("match", "reference") else values) > 1
+
+        return [
+            key
+            for key in keys
+            if differs(key) and key not in set.intersection(*tuned) and not any(is_solved(run, key) for run in known)
+        ]
 
     def best(self, contenders: Sequence[ComparedConfig]) -> ComparedConfig:
         """The configuration that is best on the validation set, by the metric, or by the loss if it was not
@@ -310,11 +351,22 @@ def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | Non
     if len({*tried.values()}) > 1:
         numbers = " and ".join(f"{count} of {ARCHITECTURES[name].word}" for name, count in tried.items())
         reasons.append(f"unequal numbers of configurations were tried: {numbers}")
-    elif winners:
+    if differing := group.differing_settings([chosen[name].runs[0] for name in ranking]):
+        values = [_values_of(key, [chosen[name].runs[0] for name in ranking]) for key in differing]
+        more = f", and {counted(len(values) - MOST_IN_LABELS, 'other')}" if len(values) > MOST_IN_LABELS else ""
+        reasons.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}")
+    if winners and not reasons:
         return best, [], f"{said}: {ARCHITECTURES[best].word} is better.", False
-    more_seeds_help = len({*tried.values()}) == 1 and all(tests[best, name].more_seeds_help for name in others)
+    more_seeds_help = (
+        not differing and len({*tried.values()}) == 1 and all(tests[best, name].more_seeds_help for name in others)
+    )
     reasons = reasons or list(dict.fromkeys(tests[best, x].doubt for x in others if tests[best, x].winner() != 1))
     return None, reasons, f"{said}: inconclusive, because {'; '.join(reasons)}.", more_seeds_help
+
+
+def _values_of(key: str, runs: Sequence[RecordedRun]) -> str:
+    values = dict.fromkeys(setting(run.settings.get(key, "absent")) for run in runs if run.settings)
+    return f"{key} ({', '.join(values)})"
 
 
 def show_mean(metric: MetricSpec, sample: Sample, learned: Sequence[float]) -> str:
@@ -400,6 +452,18 @@ def _configuration(run: RecordedRun) -> object:
     if run.variant:
         own.pop("init_from", None)
     return run.variant, run.experiment, run.params, steps, tuple(sorted(own.items()))
+
+
+def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
+    """Whether a stack overrides what ``block`` and ``shape`` set for all, or the command line sets a key of a model."""
+    if any(word.lstrip("+").startswith(f"{key}=") for word in shlex.split(run.command)):
+        return True
+    model, _, own = key.partition(".")
+    stack, _, name = own.partition(".")
+    if model != "model" or not stack.endswith(("encoder", "decoder")) or name in _OF_THE_ARCHITECTURE:
+        return False
+    of_all = run.settings.get(f"block.{name}", run.settings.get(f"shape.{name}", "absent"))
+    return run.settings[key] != of_all
 
 
 def _labels(runs: Sequence[RecordedRun]) -> list[str]:
