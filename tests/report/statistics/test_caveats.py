@@ -68,3 +68,13 @@ def test_a_metric_of_the_test_alone(write_run: Any, tmp_path: Path) -> None:
     for architecture, values in (("full", [5.0, 4.0, 3.0, 2.9]), ("decoder_only", [5.0, 4.5, 4.0, 3.0])):
         rewrite(write_run(architecture, "translation", {"test/bleu": 20.0}), "val/loss", values)
     assert [caveat[:29] for caveat in caveats_of(tmp_path)] == ["At the end, decoder-only was "]
+
+
+@pytest.mark.parametrize(("last", "is_overfit"), [(2.2, True), (2.1, False), (float("nan"), False)])
+def test_overfitting(write_run: Any, last: float, is_overfit: bool, tmp_path: Path) -> None:
+    """The validation loss rises by a tenth after its minimum, on average over two runs of three validations each."""
+    for seed, values in ((1, [4.0, 2.0, last]), (2, [2.0, 3.0, last])):
+        run = write_run("full", "translation", {"test/bleu": 20.0}, seed=seed)
+        rewrite(run, "val/loss", values)
+    expected = "full overfits: its validation loss was lowest at step 51 of 201, and is 10 % higher at the end."
+    assert caveats_of(tmp_path) == [expected] * is_overfit

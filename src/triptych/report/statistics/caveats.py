@@ -1,4 +1,4 @@
-"""Reasons for caution: scores at the level of a constant prediction, and runs that were still improving."""
+"""Reasons for caution: scores of a constant prediction, and runs that were still improving or that overfit."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ LATE = 0.1
 def find_caveats(group: Group) -> list[str]:
     """The caveats of a group, one sentence each, as shown on the page."""
     late = [contender for contender in group.contenders if is_still_learning(group, contender.runs)]
-    return [*_without_learning(group), *([_unfinished(late)] if late else [])]
+    return [*_without_learning(group), *([_unfinished(late)] if late else []), *_overfitting(group)]
 
 
 def _without_learning(group: Group) -> list[str]:
@@ -49,6 +49,25 @@ def is_still_learning(group: Group, runs: Sequence[RecordedRun]) -> bool:
         before, whole = best(values[: math.ceil(0.75 * len(values))]), best(values) - values[0]
         shares.append((best(values) - before) / whole if whole else 0.0)
     return fmean(shares) >= LATE
+
+
+def _overfitting(group: Group) -> list[str]:
+    """Configurations whose validation loss rose by at least ``LATE`` after its minimum, on average over the runs."""
+    found = []
+    for contender in group.contenders:
+        curves = [run.curves["val/loss"] for run in contender.runs if "val/loss" in run.curves]
+        lowest = [min(curve.values) for curve in curves]
+        if not curves or min(lowest) <= 0:
+            continue
+        rise = fmean(curve.values[-1] for curve in curves) / fmean(lowest) - 1
+        if not rise >= LATE:  # NaN is no rise
+            continue
+        best = fmean(curve.steps[curve.values.index(x)] + 1 for curve, x in zip(curves, lowest, strict=True))
+        found.append(
+            f"{contender.name} overfits: its validation loss was lowest at step {best:,.0f} of "
+            f"{fmean(curve.steps[-1] + 1 for curve in curves):,.0f}, and is {100 * rise:.0f} % higher at the end."
+        )
+    return found
 
 
 def _unfinished(late: Sequence[ComparedConfig]) -> str:
