@@ -17,7 +17,7 @@ from triptych.report.page.charts import Plot
 from triptych.report.page.render import Panel, render_page
 from triptych.report.read_records import RunSet, find_runs
 from triptych.report.statistics.audit import audit
-from triptych.report.statistics.standings import compare_pairs, summarize_configurations
+from triptych.report.statistics.standings import compare_pairs, note_test_noise, summarize_configurations
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 
 __all__ = ["compare", "compare_runs"]
@@ -48,10 +48,10 @@ def compare_runs(
         findings: of the study.
     """
     groups = group_runs(found.runs, found.untested, found.pruned)
-    verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
     standings = [summarize_configurations(group) for group in groups]
     duels = [compare_pairs(group) for group in groups]
+    verdicts = [note_test_noise(group, judge(group), pairs) for group, pairs in zip(groups, duels, strict=True)]
     record = {
         "runs": [{**run.summary, "directory": run.directory} for run in found.runs],
         "verdicts": [asdict(verdict) for verdict in verdicts],

@@ -23,8 +23,9 @@ from triptych.report.page.examples import INPUT_WORDS, find_telling_examples, sc
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
 from triptych.report.statistics.pareto import find_pareto_front
-from triptych.report.statistics.standings import compare_pairs, student_interval, summarize_configurations
-from triptych.report.statistics.verdicts import Group, group_runs
+from triptych.report.statistics.significance import student_interval
+from triptych.report.statistics.standings import compare_pairs, note_test_noise, summarize_configurations
+from triptych.report.statistics.verdicts import Group, group_runs, judge
 
 WORDS = [
     "a", "man", "and", "his", "dog", "walk", "along", "the", "wet", "street", "in", "front", "of", "an", "old",
@@ -119,6 +120,22 @@ def test_equal_answers_are_a_tie(translated) -> None:
     (duel,) = compare_pairs(translated(rows, rows))
     assert duel.paired is not None
     assert (duel.paired.difference, duel.paired.low, duel.paired.high, duel.paired.p) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(("shift", "is_close"), [(13, True), (0, False)])
+def test_a_lead_within_the_noise_of_the_test_set(write_run, tmp_path: Path, shift: int, is_close: bool) -> None:
+    """Of 20 examples, one model answers 12 or 13 and the other 7 or 8: other examples, or some of the same."""
+    for architecture, counts, first in (("full", (12, 13, 12), 0), ("decoder_only", (7, 8, 7), shift)):
+        for seed, count in enumerate(counts, start=1):
+            right = {(first + i) % 20 for i in range(count)}
+            answers = [{"input": str(i), "reference": "a", "output": "a" if i in right else "b"} for i in range(20)]
+            metrics = {"test/accuracy": count / 20}
+            write_run(architecture, "classification", metrics, seed=seed, answers=answers)
+    group = group_of(tmp_path)
+    verdict = judge(group)
+    assert verdict.winner == "full"
+    said = " For these weights, the lead over decoder-only is within the noise of the test set."
+    assert note_test_noise(group, verdict, compare_pairs(group)).text == verdict.text + said * is_close
 
 
 def test_answers_to_other_examples_are_not_paired(translated) -> None:

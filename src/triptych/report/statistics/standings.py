@@ -1,13 +1,14 @@
 """Means of configurations over seeds, and differences between architectures over seeds and examples."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean, stdev
 
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
 from triptych.report.statistics.significance import Welch, student_interval
-from triptych.report.statistics.verdicts import ComparedConfig, Group
+from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,21 @@ def compare_pairs(group: Group) -> list[PairDifference]:
     found = [] if group.not_comparable else group.by_architecture().values()
     chosen = [group.best(contenders) for contenders in found]
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
+
+
+def note_test_noise(group: Group, verdict: Verdict, pairs: Sequence[PairDifference]) -> Verdict:
+    """Adds to the text of a winner which leads are within the noise of the test set: those whose interval over test
+    examples contains 0."""
+    if verdict.winner is None:
+        return verdict
+    name, close = group.best(group.by_architecture()[verdict.winner]).name, list[str]()
+    for pair in pairs:
+        if name in (pair.first, pair.second) and pair.paired is not None and pair.paired.low <= 0 <= pair.paired.high:
+            close.append(pair.second if pair.first == name else pair.first)
+    said = (
+        f" For these weights, the lead over {' and '.join(close)} is within the noise of the test set." if close else ""
+    )
+    return replace(verdict, text=verdict.text + said)
 
 
 def _standing(group: Group, contender: ComparedConfig) -> SeedSummary:
