@@ -163,6 +163,15 @@ def test_alike(write_run, tmp_path: Path) -> None:
     assert never.command == ""
 
 
+@pytest.mark.parametrize(("least", "is_said"), [(0.2, True), (0.1, False), (None, False)])
+def test_a_difference_that_matters_less(write_run, tmp_path: Path, least: float | None, is_said: bool) -> None:
+    """The means differ by 0.14."""
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    (one,) = judge_claims(study(claim(**BETTER, min_difference=least)), runs)
+    assert one.outcome == "as predicted"
+    assert ("better by less than matters (0.2)" in one.text) == is_said
+
+
 def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
     for architecture, values in (("full", (-0.1, -0.12, -0.11)), ("decoder_only", (-0.5, -0.52, -0.51))):
         for seed, value in enumerate(values, 1):

@@ -84,6 +84,7 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
             {"claims": [CLAIM | {"better": [], "equivalent": ["first", "second"], "margin": -1}]},
             "margin=-1.0: expected more",
         ),
+        ({"claims": [CLAIM | {"min_difference": 0}]}, "min_difference=0.0: expected more than 0, and better with it"),
         ({"claims": [CLAIM | {"cost_unit": "elapsed_s"}]}, "cost_unit=elapsed_s: expected target_score: SCORE with it"),
         ({"claims": []}, "expected at least one variant and one claim"),
         ({"common": "seed=1,2 init_from={first}"}, "common: {first} is not another variant"),

@@ -1,6 +1,6 @@
 """Tests the claims of a study with its runs.
 
-Tested by tests/report/test_findings.py.
+Tested by tests/report/test_findings.py and, for error rates, tests/report/test_claim_error_rates.py.
 """
 
 import math
@@ -257,6 +257,9 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
     what, figure = _what(claim, one.group), _draw(claim, one.group)
     command = _command(study, one) if reasons else ""
     difference = _difference(one)
+    least = claim.min_difference
+    if not reasons and least is not None and test.is_within(least):
+        difference += f", better by less than matters ({least:g})"
     return Finding(claim, what, one.numbers, _show(one), difference, p, outcome, tuple(reasons), command, figure)
 
 

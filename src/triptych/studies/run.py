@@ -4,6 +4,7 @@ Tested by tests/studies/test_study.py.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -99,6 +100,8 @@ def report_findings(study: Study, jobs: dict[str, list[Job]], output: Path) -> N
         ladder = [job.directory for of_variant in jobs.values() for job in of_variant if job.is_done]
         scaling(ladder, output.with_name("scaling.html"))
     record = [{key: value for key, value in asdict(one).items() if key != "figure"} for one in findings]
+    for one in record:  # JSON has no NaN
+        one["values"] = {key: [x if math.isfinite(x) else None for x in found] for key, found in one["values"].items()}
     write_text(output.with_suffix(".findings.json"), json.dumps(record, indent=2) + "\n")
     write_text(output.with_suffix(".md"), write_markdown(study, findings))
     print_findings(study, findings)

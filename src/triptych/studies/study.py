@@ -35,6 +35,7 @@ class Claim:
         better: two variants; the first is predicted to be better.
         equivalent: instead, two variants that are predicted to differ by less than ``margin``.
         margin: in the units of the metric: 0.01 is one percentage point.
+        min_difference: with ``better``, the smallest difference that matters, in the same units; None: any.
         score: by its name in the runs' ``task_info``; None: the comparison metric of the task.
         extrapolate: counts only test examples beyond the training range of this measure of difficulty.
         target_score: instead, compares the cost until the validation reaches this score.
@@ -46,6 +47,7 @@ class Claim:
     better: list[str] = field(default_factory=list)
     equivalent: list[str] = field(default_factory=list)
     margin: float | None = None
+    min_difference: float | None = None
     score: str | None = None
     extrapolate: str | None = None
     target_score: float | None = None
@@ -191,6 +193,10 @@ def _check(study: Study, file: Path) -> None:
         ):
             raise ConfigError(
                 f"{place}: margin={claim.margin}: expected more than 0 with equivalent, and no margin without it"
+            )
+        if claim.min_difference is not None and not (claim.better and 0 < claim.min_difference < math.inf):
+            raise ConfigError(
+                f"{place}: min_difference={claim.min_difference}: expected more than 0, and better with it"
             )
         if claim.cost_unit not in COSTS:
             raise ConfigError(f"{place}: cost_unit={claim.cost_unit}: expected one of {', '.join(COSTS)}")
