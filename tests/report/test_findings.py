@@ -230,6 +230,22 @@ def test_unequal_numbers_of_trials_are_inconclusive(write_run, tmp_path: Path) -
     assert one.reasons == ("unequal numbers of configurations were tried: 2 of full and 1 of decoder_only",)
 
 
+@pytest.mark.parametrize(("best", "outcome"), [(2e-3, "as predicted"), (4e-3, "inconclusive")])
+def test_nothing_is_found_against_the_edge_of_what_was_tried(
+    write_run, tmp_path: Path, best: float, outcome: str
+) -> None:
+    """Each variant has three rates; the best is that of the highest validation."""
+    runs = []
+    for run in runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER):
+        for lr in (1e-3, 2e-3, 4e-3):
+            is_best = lr == (best if run.variant == "decoder_only" else 4e-3)
+            metrics = {**run.metrics, "val/accuracy": 0.5 if is_best else 0.1}
+            runs.append(replace(run, settings={"optimizer.lr": lr}, metrics=metrics))
+    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    said = "the best optimizer.lr of decoder only (0.004) is the largest tried; try 0.008"
+    assert (one.outcome, one.reasons) == (outcome, () if best == 2e-3 else (said,))
+
+
 def test_different_data_are_not_compared(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
     runs = [replace(run, data_sha256=run.variant) for run in runs]

@@ -167,6 +167,11 @@ def _problems(one: _Measured) -> list[str]:
     if len(set().union(*trials.values())) > 1:
         numbers = [f"{' or '.join(map(str, sorted(found)))} of {name}" for name, found in trials.items()]
         problems.append(f"unequal numbers of configurations were tried: {' and '.join(numbers)}")
+    ahead = {1: [0], -1: [1], 0: []}[one.test.lead] if one.claim.margin is None else []
+    for number, variant in enumerate(one.claim.variants):
+        own = [contender for contender in one.group.contenders if contender.runs[0].variant == variant]
+        if number not in ahead:
+            problems += one.group.edges(own)
     if one.claim.margin is not None and one.unreached:
         problems.append(f"{' and '.join(one.unreached)} did not always reach the score")
     if one.unreached == [*one.values] and not any(value.reached for found in one.values.values() for value in found):

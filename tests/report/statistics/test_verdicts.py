@@ -199,6 +199,27 @@ class TestSeveralConfigurations:
         assert reasons == ("full has several runs of seed 1", "decoder-only has several runs of seed 1")
 
 
+@pytest.mark.parametrize(("best", "reason"), [
+    (1e-3, "the best optimizer.lr of decoder-only (0.001) is the smallest tried; try 0.0005"),
+    (2e-3, None),
+    (8e-3, "the best optimizer.lr of decoder-only (0.008) is the largest tried; try 0.032"),
+])  # fmt: skip
+def test_no_verdict_against_the_edge_of_what_was_tried(
+    write_run, tmp_path: Path, best: float, reason: str | None
+) -> None:
+    """The winner may be at the edge: a better rate could only make it better."""
+    for architecture, values in CLEAR.items():
+        for seed, value in enumerate(values, start=1):
+            for lr in (1e-3, 2e-3, 8e-3):
+                is_best = lr == (best if architecture == "decoder_only" else 8e-3)
+                metrics = {"val/exact_match": 0.5 if is_best else 0.1, "test/exact_match": value}
+                settings = {"optimizer": {"lr": lr}}
+                write_run(architecture, "translation", metrics, seed=seed, settings=settings, name=f"{lr:g}")
+    verdict = judge(groups_of(tmp_path)["translation"])
+    assert verdict.winner == ("full" if reason is None else None)
+    assert verdict.reasons == (() if reason is None else (reason,))
+
+
 def test_different_data_are_not_compared(write_run, tmp_path: Path) -> None:
     for architecture, values in CLEAR.items():
         for seed, value in enumerate(values, start=1):

@@ -42,6 +42,11 @@ class ComparedConfig:
     label: str
 
     @property
+    def word(self) -> str:
+        """In a sentence: the variant of a study, or the architecture."""
+        return self.runs[0].variant.replace("_", " ") or ARCHITECTURES[self.architecture].word
+
+    @property
     def name(self) -> str:
         """In a sentence: the architecture and the label."""
         return ARCHITECTURES[self.architecture].word + (f" ({self.label})" if self.label else "")
@@ -211,6 +216,26 @@ class Group:
             if differs(key) and key not in set.intersection(*tuned) and not any(is_solved(run, key) for run in known)
         ]
 
+    def edges(self, contenders: Sequence[ComparedConfig]) -> list[str]:
+        """The numeric settings of the best configuration that are the smallest or the largest tried: a better value may
+        lie beyond, so this variant must not lose.
+
+        Args:
+            contenders: the configurations of one variant.
+        """
+        best, found = self.best(contenders), []
+        for key in _differing([contender.runs[0] for contender in contenders]).values():
+            values = [contender.runs[0].settings.get(key) for contender in contenders]
+            numbers = sorted({value for value in values if type(value) in (int, float)})
+            if len(numbers) < 2 or (own := best.runs[0].settings.get(key)) not in (numbers[0], numbers[-1]):
+                continue
+            end, inner, size = (
+                (numbers[0], numbers[1], "smallest") if own == numbers[0] else (numbers[-1], numbers[-2], "largest")
+            )
+            beyond = end * end / inner if end * inner > 0 else 2 * end - inner
+            found.append(f"the best {key} of {best.word} ({end:g}) is the {size} tried; try {beyond:.3g}")
+        return found
+
     def best(self, contenders: Sequence[ComparedConfig]) -> ComparedConfig:
         """The configuration that is best on the validation set, by the metric, or by the loss if it was not
         validated."""
@@ -355,6 +380,9 @@ def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | Non
         values = [_values_of(key, [chosen[name].runs[0] for name in ranking]) for key in differing]
         more = f", and {counted(len(values) - MOST_IN_LABELS, 'other')}" if len(values) > MOST_IN_LABELS else ""
         reasons.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}")
+    if winners:
+        found = group.by_architecture()
+        reasons += [edge for name in others for edge in group.edges(found[name])]
     if winners and not reasons:
         return best, [], f"{said}: {ARCHITECTURES[best].word} is better.", False
     more_seeds_help = (
