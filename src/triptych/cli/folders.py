@@ -80,7 +80,7 @@ def run_scaling(arguments: list[str]) -> None:
     parser.add_argument("--drop-highest", type=int, default=0, metavar="N", help="exclude the N highest losses")
     parser.add_argument(
         "--huber-delta", type=float, metavar="WIDTH",
-        help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: from the noise)",
+        help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: least squares)",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")

@@ -18,13 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.config import nearest
-from triptych.config.wording import counted
 from triptych.report.compare import finite
-from triptych.report.page.scaling_charts import render_scaling, scaling_summary, tabulate_exponents
+from triptych.report.page.scaling_charts import count_models, render_scaling, scaling_summary, tabulate_exponents
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RecordedRun, RunSet, find_runs
 from triptych.report.statistics.audit import Difference, audit
-from triptych.report.statistics.scaling import Contrast, Ladder, Point, contrast, fit_ladder
+from triptych.report.statistics.scaling import Contrast, Exponent, Ladder, Point, contrast, fit_ladder
 from triptych.report.statistics.verdicts import Group, group_runs
 from triptych.storage.run_directory import RECORD
 from triptych.tasks.metric_specs import LOSS, MetricSpec
@@ -75,7 +74,7 @@ def scaling(
         output: the page to write; its folder is created if needed.
         columns: of a table: its column heads that differ from ``COLUMNS``.
         leave_out: number of models with the highest losses to leave out.
-        delta: the width of Huber's function; None: estimated from the noise.
+        delta: the width of Huber's function; None: least squares.
     """
     if any(path.is_file() for path in paths):
         if len(paths) > 1:
@@ -198,7 +197,7 @@ def read_table(path: Path, columns: Mapping[str, str]) -> ScalingInput:
             tokens = known.get("tokens", known.get("train_flops", 0.0) / (6 * size))
             flops = known.get("train_flops", 6 * size * tokens)
             name = row.get(heads["architecture"]) or "models"
-            seed = int(number(row, "seed")) if heads["seed"] in found else 1
+            seed = int(number(row, "seed")) if heads["seed"] in found else None
             word = ARCHITECTURES[name].word if name in ARCHITECTURES else name
             points.append(Point(f"line {reader.line_num}", word, seed, size, tokens, flops, loss))
     points.sort(key=lambda point: point.architecture)
@@ -231,6 +230,9 @@ def make_record(
 ) -> dict[str, Any]:
     """The content of the page as plain data."""
 
+    def interval(exponent: Exponent) -> dict[str, Any]:
+        return {key: x if math.isfinite(x) else "unbounded" for key, x in asdict(exponent).items()}
+
     def law(fit: Any) -> dict[str, Any]:
         return {
             "names": fit.names,
@@ -251,7 +253,10 @@ def make_record(
             {
                 "architecture": ladder.architecture,
                 **law(ladder.law),
-                "intervals": {name: asdict(exponent) for name, exponent in ladder.exponents.items()},
+                "num_cells": len(ladder.cells),
+                "num_runs": len(ladder.points),
+                "doubt": ladder.doubt,
+                "intervals": {name: interval(exponent) for name, exponent in ladder.exponents.items()},
                 "alone": {name: law(fit) for name, fit in ladder.alone.items()},
                 "iso_flops": [
                     {key: value for key, value in finite(asdict(budget)).items() if key != "points"}
@@ -260,7 +265,7 @@ def make_record(
             }
             for ladder in ladders
         ],
-        "differences": [asdict(found) for found in contrasts],
+        "differences": [asdict(found) | {"difference": interval(found.difference)} for found in contrasts],
         "audit": [asdict(difference) for difference in differences],
         "left_out": study.left_out,
     }
@@ -270,7 +275,7 @@ def print_ladders(
     study: ScalingInput, ladders: Sequence[Ladder], text: str, differences: Sequence[Difference], console: Console
 ) -> None:
     """Prints the exponents of each architecture, the summary, and the models left out."""
-    title = Text(f"{study.title}: {study.metric.title} of {counted(len(study.points), 'model')}")
+    title = Text(f"{study.title}: {study.metric.title} of {count_models(ladders)}")
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rows = tabulate_exponents(ladders)
     for cell in rows[0]:

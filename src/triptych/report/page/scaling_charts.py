@@ -5,11 +5,12 @@ Tested by tests/report/statistics/test_scaling.py.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 from html import escape
 
 import numpy as np
 
-from triptych.config.wording import amount
+from triptych.config.wording import amount, counted
 from triptych.report.page.document import render_template
 from triptych.report.page.render import Cell, describe_difference, describe_origin
 from triptych.report.page.style import (
@@ -17,7 +18,6 @@ from triptych.report.page.style import (
     OPTIMUM,
     Figure,
     Switch,
-    band,
     colour_of,
     dots,
     line,
@@ -25,14 +25,11 @@ from triptych.report.page.style import (
     make_layout,
 )
 from triptych.report.statistics.audit import Difference
-from triptych.report.statistics.scaling import EXPONENTS, PERCENTILES, VARIABLES, Contrast, Exponent, Ladder, Point
+from triptych.report.statistics.power_laws import LARGEST
+from triptych.report.statistics.scaling import EXPONENTS, VARIABLES, Contrast, Exponent, Ladder, Point, profile_exponent
 from triptych.report.statistics.verdicts import Group
 from triptych.tasks.metric_specs import MetricSpec
 
-GOOD = 0.95
-"""Below this R squared, a law does not describe the runs."""
-BOUND = 20
-"""The largest exponent shown."""
 _KINDS = {style.word: name for name, style in ARCHITECTURES.items()}
 _FASTER = {
     "parameters": ("loss", "falls faster with parameters (alpha"),
@@ -47,14 +44,14 @@ _SHADES = (0.35, 0.5, 0.65, 0.8, 1.0)
 
 def scaling_summary(metric: MetricSpec, ladders: Sequence[Ladder], contrasts: Sequence[Contrast]) -> str:
     """Which architecture scales better in which variable, in one or two sentences."""
+    found = []
     if not contrasts:
         law = ladders[0].law
         sizes, data = law.exponents
-        return (
+        found.append(
             f"{metric.title} of {ladders[0].architecture} = {law.irreducible:.4g} + {law.coefficients[0]:.4g} / "
             f"N^{sizes:.3g} + {law.coefficients[1]:.4g} / D^{data:.3g}."
         )
-    found = []
     for contrast in contrasts:
         if contrast.differ:
             faster, slower = contrast.first, contrast.second
@@ -62,19 +59,17 @@ def scaling_summary(metric: MetricSpec, ladders: Sequence[Ladder], contrasts: Se
                 faster, slower = slower, faster
             values = {ladder.architecture: ladder.exponents[contrast.exponent].value for ladder in ladders}
             low, high = sorted(abs(end) for end in (contrast.difference.low, contrast.difference.high))
+            ends = f"{low:.2f} to {high:.2f}" if math.isfinite(high) else f"at least {low:.2f}"
             what, grows = _FASTER[contrast.exponent]
             found.append(
                 f"The {what} of {faster} {grows} {values[faster]:.2f}, {slower} {values[slower]:.2f}; "
-                f"difference {low:.2f} to {high:.2f})."
+                f"difference {ends})."
             )
-    names = " and ".join(ladder.architecture for ladder in ladders)
-    text = " ".join(found) or f"The exponents of {names} do not differ significantly."
-    if found and len(found) < len(contrasts):
-        text += " The other exponents do not differ significantly."
-    poor = [f"{x.architecture} {x.law.r_squared:.2f}" for x in ladders if x.law.r_squared < GOOD]
-    if poor:
-        text += f" The law fits these runs poorly (R²: {', '.join(poor)}), so its exponents are unreliable."
-    return f"{text} {metric.note}".rstrip()
+    if any(not contrast.differ and not contrast.doubt for contrast in contrasts):
+        found.append(f"The {'other ' * bool(found)}exponents do not differ significantly.")
+    if doubts := [ladder.doubt for ladder in ladders if ladder.doubt]:
+        found.append(f"Inconclusive: {'; '.join(doubts)}.")
+    return " ".join([*found, metric.note]).rstrip()
 
 
 def render_scaling(
@@ -99,8 +94,9 @@ def render_scaling(
         "title": title,
         "metric": metric,
         "text": text,
-        "num_models": sum(len(ladder.points) for ladder in ladders),
+        "count": count_models(ladders),
         "is_known": ladders[0].law.is_known,
+        "delta": ladders[0].law.delta,
         "left_out": left_out,
         "exponents": tabulate_exponents(ladders),
         "contrasts": tabulate_contrasts(contrasts),
@@ -118,9 +114,16 @@ def render_scaling(
     return render_template("scaling.html", context)
 
 
+def count_models(ladders: Sequence[Ladder]) -> str:
+    """How many runs there are, and how many cells."""
+    runs, cells = (sum(map(len, groups)) for groups in zip(*((x.points, x.cells) for x in ladders), strict=True))
+    return f"{counted(runs, 'run')} in {counted(cells, 'cell')}"
+
+
 def tabulate_exponents(ladders: Sequence[Ladder]) -> list[list[Cell]]:
     """The exponents of each architecture side by side, with intervals; R squared, and the irreducible loss."""
     rows = {label: [_show(ladder.exponents[name]) for ladder in ladders] for name, label in EXPONENTS.items()} | {
+        "Cells (runs)": [f"{len(ladder.cells)} ({len(ladder.points)})" for ladder in ladders],
         "R²": [f"{ladder.law.r_squared:.4f}" for ladder in ladders],
         "E": [f"{ladder.law.irreducible:.4f} ({'known' if ladder.law.is_known else 'fitted'})" for ladder in ladders],
         "A": [f"{ladder.law.coefficients[0]:.6g}" for ladder in ladders],
@@ -143,7 +146,7 @@ def tabulate_contrasts(contrasts: Sequence[Contrast]) -> list[list[Cell]]:
             Cell("Value [95 %]", "number", _show(contrast.difference)),
             Cell("p", "number", f"{contrast.p:.3f}"),
             Cell("p (Holm)", "number", f"{contrast.p_holm:.3f}"),
-            Cell("", "words", "significant" if contrast.differ else "not significant"),
+            Cell("", "words", contrast.outcome),
         ]
         for contrast in contrasts
     ]
@@ -153,11 +156,11 @@ def tabulate_alone(ladders: Sequence[Ladder]) -> Iterator[list[Cell]]:
     """The law of each variable alone."""
     for ladder in ladders:
         for name, law in ladder.alone.items():
-            low, high = np.percentile(law.exponent_draws[:, 0], PERCENTILES)
+            low, high = profile_exponent(law).interval
             yield [
                 _name("Architecture", ladder),
                 Cell("Against", "words", _LABELS[name]),
-                Cell("Exponent [95 %]", "number", _show(Exponent(law.exponents[0], float(low), float(high)))),
+                Cell("Exponent [95 %]", "number", _show(Exponent(law.exponents[0], low, high))),
                 Cell("Coefficient", "number", f"{law.coefficients[0]:.4g}"),
                 Cell("E", "number", f"{law.irreducible:.4f}"),
                 Cell("R²", "number", f"{law.r_squared:.4f}"),
@@ -192,18 +195,18 @@ def tabulate_models(metric: MetricSpec, ladders: Sequence[Ladder]) -> list[list[
             Cell("Parameters", "number", amount(point.parameters)),
             Cell("Tokens", "number", amount(point.tokens)),
             Cell("FLOPs", "number", amount(point.flops)),
-            Cell("Seed", "number", str(point.seed)),
+            Cell("Seed", "number", "" if point.seed is None else str(point.seed)),
             Cell(metric.title, "number", metric.show(point.loss)),
             Cell("Residual", "number", f"{100 * math.expm1(residual):+.2f} %"),
             Cell("Run", "path", point.name),
         ]
         for ladder in ladders
-        for point, residual in zip(ladder.points, ladder.law.residuals, strict=True)
+        for point, residual in zip(ladder.points, ladder.residuals, strict=True)
     ]
 
 
 def draw_frontiers(metric: MetricSpec, ladders: Sequence[Ladder]) -> Switch:
-    """The loss against FLOPs, parameters and tokens, with the law of each variable alone and its band."""
+    """The loss against FLOPs, parameters and tokens, with the law of each variable alone."""
     return {label: _draw_frontier(metric, ladders, name) for name, label in _LABELS.items()}
 
 
@@ -213,10 +216,8 @@ def _draw_frontier(metric: MetricSpec, ladders: Sequence[Ladder], variable: str)
         colour, name = _colour(ladder), escape(ladder.architecture)
         if (law := ladder.alone.get(variable)) is not None:
             x = _spread([getattr(point, variable) for point in ladder.points])
-            low, high = np.percentile(law.predict_draws(x[:, None]), PERCENTILES, axis=0).tolist()
             hidden = {"legendgroup": name, "hoverinfo": "skip", "showlegend": False}
-            curve = line(x, law.predict(x[:, None]), colour) | hidden
-            traces += [band(x.tolist(), low, high, colour, name), curve]
+            traces.append(line(x, law.predict(x[:, None]), colour) | hidden)
         points = _draw_points(ladder, ladder.points, variable, [point.loss for point in ladder.points])
         traces.append(points | {"legendgroup": name, "name": name})
     floors = sorted({ladder.law.irreducible for ladder in ladders if ladder.law.is_known})
@@ -266,7 +267,7 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
     for variable in VARIABLES:
         traces = []
         for ladder in ladders:
-            points = _draw_points(ladder, ladder.points, variable, 100 * np.expm1(ladder.law.residuals))
+            points = _draw_points(ladder, ladder.points, variable, 100 * np.expm1(ladder.residuals))
             traces.append(points | {"name": escape(ladder.architecture)})
         layout = _make_layout("Residuals of the law in parameters and tokens", "Measured loss relative to the law") | {
             "xaxis": _make_log_axis(_AXES[variable]),
@@ -308,6 +309,6 @@ def _name(head: str, ladder: Ladder) -> Cell:
 
 
 def _show(exponent: Exponent) -> str:
-    """An end of an interval. An impossible exponent means that some draws do not need the term."""
-    low, high = (f"{end:.3f}" if abs(end) < BOUND else "unbounded" for end in (exponent.low, exponent.high))
-    return f"{exponent.value:.3f} [{low}, {high}]"
+    """An exponent and its interval. Exponents that are impossibly large mean that the law does not need the term."""
+    value, low, high = (f"{x:.3f}" if abs(x) < LARGEST else "unbounded" for x in astuple(exponent))
+    return f"{value} [{low}, {high}]"

@@ -2,21 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
+from triptych.config.wording import counted
+from triptych.report.statistics.intervals import Profile
 from triptych.report.statistics.pareto import find_pareto_front
-from triptych.report.statistics.power_laws import PowerLaw, fit_power_law
+from triptych.report.statistics.power_laws import Coordinates, PowerLaw, fit_power_law, profile_law
 from triptych.report.statistics.significance import CONFIDENCE, adjust_by_holm
-
-Draws = Float[np.ndarray, " draws"]
-"""Of one number, such as an exponent."""
 
 VARIABLES = ("flops", "parameters", "tokens")
 EXPONENTS = {
@@ -27,9 +26,22 @@ EXPONENTS = {
 }
 """Exponents of the law in parameters and tokens, and those that follow for the FLOPs C, in proportion to N D. The best
 loss falls as C^-(alpha beta / (alpha + beta)); the best size grows as C^(beta / (alpha + beta))."""
+COORDINATES = {
+    "parameters": Coordinates(lambda *exponents: exponents, lambda *exponents: exponents),
+    "tokens": Coordinates(lambda a, b: (b, a), lambda g, u: (u, g)),
+    "flops": Coordinates(
+        lambda a, b: (a * b / (a + b), a - b),
+        lambda g, u: tuple(g + (np.sqrt(4 * g**2 + u**2) + sign * u) / 2 for sign in (1, -1)),
+    ),
+    "size": Coordinates(lambda a, b: (b / (a + b), a + b), lambda g, u: ((1 - g) * u, g * u)),
+}
+"""Each of ``EXPONENTS`` as a function g of alpha and beta, with another number u, so that both follow from g and u."""
 SAME_BUDGET = 1.05
 """Runs whose FLOPs differ by at most this ratio have one budget."""
-PERCENTILES = (50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE))
+GOOD = 0.95
+"""Below this R squared, a law does not describe the runs, and its exponents are not judged."""
+MORE_CELLS = 4
+"""A law is judged if it has at least this many more cells than parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,7 @@ class Point:
     Attributes:
         name: of its run.
         architecture: as in a summary, or another name.
-        seed: of its training.
+        seed: of its training; None if unknown.
         parameters: trainable parameters.
         tokens: that the network has read in training.
         flops: training FLOPs.
@@ -48,7 +60,7 @@ class Point:
 
     name: str
     architecture: str
-    seed: int
+    seed: int | None
     parameters: float
     tokens: float
     flops: float
@@ -61,8 +73,8 @@ class Exponent:
 
     Attributes:
         value: of the fit.
-        low: the 2.5th percentile over bootstrap draws.
-        high: the 97.5th.
+        low: the lower end of its 95 % interval; -inf if the data do not bound it.
+        high: the upper end.
     """
 
     value: float
@@ -104,22 +116,42 @@ class Ladder:
     Attributes:
         architecture: its name.
         points: its models.
+        cells: their means over seeds, to which everything is fitted.
         law: in parameters and tokens.
         exponents: of ``EXPONENTS``.
-        draws: of the same, on the bootstrap draws of the law.
-        frontiers: by variable, the points (means over seeds) on the Pareto front of that variable and the loss.
+        profiles: of the same.
+        frontiers: by variable, the cells on the Pareto front of that variable and the loss.
         alone: the law of each variable alone, through its frontier; empty if that has too few points.
         iso_flops: by rising FLOPs.
     """
 
     architecture: str
     points: tuple[Point, ...]
+    cells: tuple[Point, ...]
     law: PowerLaw
     exponents: Mapping[str, Exponent]
-    draws: Mapping[str, Draws]
+    profiles: Mapping[str, Profile]
     frontiers: Mapping[str, tuple[Point, ...]]
     alone: Mapping[str, PowerLaw]
     iso_flops: tuple[IsoFlop, ...]
+
+    @property
+    def residuals(self) -> Float[np.ndarray, " points"]:
+        """Log of the loss of each model minus log of the law."""
+        predicted = self.law.predict(tabulate(self.points, *self.law.names))
+        residuals: Float[np.ndarray, " points"] = np.log(losses(self.points) / predicted)
+        return residuals
+
+    @property
+    def doubt(self) -> str:
+        """Why its exponents are not judged; empty if they are."""
+        expected = len(self.law.parameters) + MORE_CELLS
+        if len(self.cells) < expected:
+            return f"{self.architecture} has {counted(len(self.cells), 'cell')}, expected at least {expected}"
+        if self.law.r_squared < GOOD:
+            share = min(round(100 * self.law.r_squared), 94)
+            return f"the law of {self.architecture} explains only {share} % of the variance of log loss"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +163,10 @@ class Contrast:
         first: one architecture.
         second: the other.
         difference: first minus second.
-        p: two-sided p-value of no difference: twice the share of draws of the difference on the other side of 0.
-        p_holm: the same with Holm's correction (1979) for all differences.
-        differ: whether ``p_holm`` is below 5 %.
+        p: two-sided p-value of no difference.
+        doubt: why the difference is not judged; empty if it is.
+        p_holm: the p-value with Holm's correction (1979) for all differences.
+        differ: whether ``p_holm`` is below 5 %, and there is no doubt.
     """
 
     exponent: str
@@ -141,8 +174,15 @@ class Contrast:
     second: str
     difference: Exponent
     p: float
+    doubt: str
     p_holm: float
     differ: bool
+
+    @property
+    def outcome(self) -> str:
+        """In words."""
+        words = "significant" if self.differ else "not significant"
+        return f"inconclusive: {self.doubt}" if self.doubt else words
 
 
 def fit_ladder(points: Sequence[Point], irreducible: float | None, delta: float | None, seed: int = 0) -> Ladder:
@@ -150,25 +190,36 @@ def fit_ladder(points: Sequence[Point], irreducible: float | None, delta: float 
 
     Args:
         irreducible: the known lower bound of the loss.
-        delta: as in ``fit_power_law``.
+        delta: as in ``fit_power_law``: with a width, intervals are those of bootstrap draws.
         seed: of the draws; must differ between architectures.
     """
     architecture = points[0].architecture
+    cells = average_cells(points)
     fit = partial(fit_power_law, irreducible=irreducible, delta=delta, seed=seed)
     try:
-        law = fit(("parameters", "tokens"), tabulate(points, "parameters", "tokens"), losses(points))
+        law = fit(("parameters", "tokens"), tabulate(cells, "parameters", "tokens"), losses(cells))
     except ValueError as error:
         raise ValueError(f"{architecture}: {error}") from None
-    frontiers = {name: find_frontier(points, name) for name in VARIABLES}
+    frontiers = {name: find_frontier(cells, name) for name in VARIABLES}
     alone = {
         name: fit((name,), tabulate(frontier, name), losses(frontier))
         for name, frontier in frontiers.items()
         if len(frontier) > 2 + (irreducible is None)
     }
-    draws = derive_exponents(*law.exponent_draws.T)
-    values = derive_exponents(*np.array(law.exponents)[:, None])
-    exponents = {name: Exponent(float(values[name][0]), *percentile_interval(draws[name])) for name in EXPONENTS}
-    return Ladder(architecture, tuple(points), law, exponents, draws, frontiers, alone, fit_iso_flops(points))
+    profiles = {name: profile_exponent(law, name) for name in EXPONENTS}
+    exponents = {
+        name: Exponent(COORDINATES[name].of(*law.exponents)[0], *profile.interval) for name, profile in profiles.items()
+    }
+    iso_flops = fit_iso_flops(cells)
+    return Ladder(architecture, tuple(points), cells, law, exponents, profiles, frontiers, alone, iso_flops)
+
+
+def profile_exponent(law: PowerLaw, exponent: str = "parameters") -> Profile:
+    """The profile of one of ``EXPONENTS``, from the draws of a law fitted by Huber's function. The default is the first
+    exponent, the only one of a law in one variable."""
+    if law.delta is None:
+        return profile_law(law, COORDINATES[exponent])
+    return Profile.of_draws(COORDINATES[exponent].of(*law.exponent_draws.T)[0], law.freedom)
 
 
 def tabulate(points: Sequence[Point], *names: str) -> Float[np.ndarray, "points variables"]:
@@ -180,33 +231,33 @@ def losses(points: Sequence[Point]) -> Float[np.ndarray, " points"]:
     return np.array([point.loss for point in points])
 
 
-def derive_exponents(alpha: Draws, beta: Draws) -> dict[str, Draws]:
-    """All of ``EXPONENTS``, from the two of the law."""
-    whole = alpha + beta
-    return {"parameters": alpha, "tokens": beta, "flops": alpha * beta / whole, "size": beta / whole}
+def average_cells(points: Sequence[Point]) -> tuple[Point, ...]:
+    """One point per size and budget: the means over its seeds, and the geometric mean of the losses. A model without a
+    seed is a cell.
 
-
-def percentile_interval(draws: Draws) -> tuple[float, float]:
-    """The ends of the 95 % percentile interval."""
-    low, high = np.percentile(draws, PERCENTILES)
-    return float(low), float(high)
-
-
-def find_frontier(points: Sequence[Point], variable: str) -> tuple[Point, ...]:
-    """The Pareto front of a variable and the loss. Seeds of one size and budget count as one model, by their means."""
-    means = [
-        Point(
-            models[0].name,
-            models[0].architecture,
-            models[0].seed,
-            *(fmean(getattr(model, name) for model in models) for name in ("parameters", "tokens", "flops", "loss")),
+    Laws are fitted to log L. The mean of log L over runs has the same expectation for any number of runs; the logarithm
+    of their mean loss rises with that number.
+    """
+    cells: dict[tuple[int, float, str], list[Point]] = {}
+    for budget, models in enumerate(group_budgets(points)):
+        for model in models:
+            cells.setdefault((budget, model.parameters, model.name if model.seed is None else ""), []).append(model)
+    return tuple(
+        replace(
+            models[0],
+            name=models[0].name if len(models) == 1 else f"mean of {len(models)} runs",
+            tokens=fmean(model.tokens for model in models),
+            flops=fmean(model.flops for model in models),
+            loss=geometric_mean(model.loss for model in models),
         )
-        for budget in group_budgets(points)
-        for size in sorted({point.parameters for point in budget})
-        for models in [[point for point in budget if point.parameters == size]]
-    ]
-    costs = [(getattr(point, variable), point.loss) for point in means]
-    return tuple(means[i] for i in find_pareto_front(costs, higher_is_better=False))
+        for models in cells.values()
+    )
+
+
+def find_frontier(cells: Sequence[Point], variable: str) -> tuple[Point, ...]:
+    """The Pareto front of a variable and the loss."""
+    costs = [(getattr(cell, variable), cell.loss) for cell in cells]
+    return tuple(cells[i] for i in find_pareto_front(costs, higher_is_better=False))
 
 
 def group_budgets(points: Sequence[Point]) -> list[list[Point]]:
@@ -221,11 +272,11 @@ def group_budgets(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def fit_iso_flops(points: Sequence[Point]) -> tuple[IsoFlop, ...]:
-    """A parabola for each budget with three sizes, if there are more such runs than coefficients of their parabolas."""
+    """A parabola for each budget with three sizes. Without a budget of four, their intervals are unknown."""
     budgets = [budget for budget in group_budgets(points) if len({point.parameters for point in budget}) > 2]
-    freedom = sum(len(budget) - 3 for budget in budgets)
-    if freedom < 1:
+    if not budgets:
         return ()
+    freedom = sum(len(budget) - 3 for budget in budgets)
     middle = float(np.mean([math.log(point.parameters) for budget in budgets for point in budget]))
     fits = []
     for budget in budgets:
@@ -233,7 +284,7 @@ def fit_iso_flops(points: Sequence[Point]) -> tuple[IsoFlop, ...]:
         design = np.stack([np.ones_like(z), z, z**2], 1)
         coefficients = np.linalg.lstsq(design, losses(budget))[0]
         fits.append((coefficients, np.linalg.inv(design.T @ design), losses(budget) - design @ coefficients))
-    noise = sum(float(residuals @ residuals) for _, _, residuals in fits) / freedom
+    noise = sum(float(residuals @ residuals) for _, _, residuals in fits) / freedom if freedom else math.nan
     reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) ** 2 * noise
     found = []
     for budget, ((c0, c1, c2), inverse, _) in zip(budgets, fits, strict=True):
@@ -278,11 +329,12 @@ def contrast(ladders: Sequence[Ladder]) -> list[Contrast]:
     found = []
     for first, second in combinations(ladders, 2):
         for name in EXPONENTS:
-            draws = first.draws[name] - second.draws[name]
             value = first.exponents[name].value - second.exponents[name].value
-            beyond = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
-            p = min(2 * (beyond + 1) / (len(draws) + 1), 1.0)
-            difference = Exponent(value, *percentile_interval(draws))
-            found.append((name, first.architecture, second.architecture, difference, p))
-    adjusted = adjust_by_holm([p for *_, p in found])
-    return [Contrast(*row, p_holm, p_holm < 1 - CONFIDENCE) for row, p_holm in zip(found, adjusted, strict=True)]
+            low, high, p = first.profiles[name].subtract(second.profiles[name])
+            doubt = "; ".join(filter(None, (first.doubt, second.doubt)))
+            found.append((name, first.architecture, second.architecture, Exponent(value, low, high), p, doubt))
+    adjusted = adjust_by_holm([row[4] for row in found])
+    return [
+        Contrast(*row, p_holm, p_holm < 1 - CONFIDENCE and not row[5])
+        for row, p_holm in zip(found, adjusted, strict=True)
+    ]
