@@ -226,7 +226,7 @@ class Group:
         best, found = self.best(contenders), []
         for key in _differing([contender.runs[0] for contender in contenders]).values():
             values = [contender.runs[0].settings.get(key) for contender in contenders]
-            numbers = sorted({value for value in values if type(value) in (int, float)})
+            numbers = sorted({x for x in values if isinstance(x, int | float) and not isinstance(x, bool)})
             if len(numbers) < 2 or (own := best.runs[0].settings.get(key)) not in (numbers[0], numbers[-1]):
                 continue
             end, inner, size = (
