@@ -56,6 +56,13 @@ def run_compare(arguments: list[str]) -> None:
         "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
         help="function that adds your own plot to the page; its package must be in TRIPTYCH_ALLOW",
     )  # fmt: skip
+    parser.add_argument(
+        "--by", type=lambda text: text.split(","), default=[], metavar="KEY[,KEY]",
+        help="compared settings, such as block/attention; by default model, or the only setting that varies",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tuned", action="append", default=[], metavar="KEY", help="setting that is tuned, not compared"
+    )
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
     check_writable("--output", parsed.output)
@@ -63,7 +70,7 @@ def run_compare(arguments: list[str]) -> None:
     from triptych.report.compare import compare
 
     with error_prefix():
-        compare(parsed.directories, parsed.output, plots)
+        compare(parsed.directories, parsed.output, plots, parsed.by, parsed.tuned)
 
 
 def run_scaling(arguments: list[str]) -> None:

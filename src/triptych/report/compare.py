@@ -23,7 +23,13 @@ from triptych.report.statistics.verdicts import Group, group_runs, judge
 __all__ = ["compare", "compare_runs"]
 
 
-def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = ()) -> None:
+def compare(
+    directories: Sequence[Path],
+    output: Path,
+    plots: Sequence[Plot] = (),
+    by: Sequence[str] = (),
+    tuned: Sequence[str] = (),
+) -> None:
     """Compare the runs at or below some directories.
 
     Writes the page and its content as JSON (``report.html``, ``report.comparison.json``), and prints the table. Runs
@@ -33,12 +39,20 @@ def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = (
         directories: run directories, or parents of them.
         output: the page to write; its folder is created if needed.
         plots: plots to add to the page.
+        by: keys of the compared settings, such as ``block/attention``; empty: ``model``, or the only one that varies.
+        tuned: keys of settings that are tuned, not compared.
     """
-    compare_runs(find_runs(directories, output.parent), output, plots=plots)
+    compare_runs(find_runs(directories, output.parent), output, plots=plots, by=by, tuned=tuned)
 
 
 def compare_runs(
-    found: RunSet, output: Path, question: str = "", findings: Sequence[Panel] = (), plots: Sequence[Plot] = ()
+    found: RunSet,
+    output: Path,
+    question: str = "",
+    findings: Sequence[Panel] = (),
+    plots: Sequence[Plot] = (),
+    by: Sequence[str] = (),
+    tuned: Sequence[str] = (),
 ) -> None:
     """Compare runs that were already read.
 
@@ -47,7 +61,7 @@ def compare_runs(
         question: of a study, at the top of the page.
         findings: of the study.
     """
-    groups = group_runs(found.runs, found.untested, found.pruned)
+    groups = group_runs(found.runs, found.untested, found.pruned, by, tuned)
     audits = [audit(group) for group in groups]
     standings = [summarize_configurations(group) for group in groups]
     duels = [compare_pairs(group) for group in groups]

@@ -68,7 +68,7 @@ def test_comparison_json(page: Path, seven_runs: Path) -> None:
     assert [verdict["task"] for verdict in record["verdicts"]] == ["classification", "language_modeling", "translation"]
     for verdict in record["verdicts"]:
         assert set(verdict) == {
-            "task", "data", "metric", "outcome", "winner", "reasons", "text", "commands", "price"
+            "task", "data", "metric", "by", "outcome", "winner", "reasons", "text", "commands", "price"
         }  # fmt: skip
         assert verdict["winner"] is None
     assert ("language_modeling", "tokenizer_sha256") in {(entry["task"], entry["field"]) for entry in record["audit"]}
@@ -493,6 +493,7 @@ def test_the_band_is_from_the_lowest_to_the_highest_seed(write_run, tmp_path: Pa
 
 
 def test_what_only_some_parts_have_tells_runs_apart(write_run, tmp_path: Path) -> None:
+    write_run("decoder_only", "translation", {"test/bleu": 30.0})
     sinusoidal = {"_target_": "triptych.nn.SinusoidalPositions", "_partial_": True, "first": 0}
     rotary = {"_target_": "triptych.nn.Rotary", "_partial_": True, "scaling": None}
     for name, position in (("a", sinusoidal), ("b", rotary | {"theta": 100.0}), ("c", rotary | {"theta": 10000.0})):
@@ -506,6 +507,7 @@ def test_what_only_some_parts_have_tells_runs_apart(write_run, tmp_path: Path) -
 
 
 def test_optimizers_are_told_apart_by_their_choice(write_run, tmp_path: Path) -> None:
+    write_run("decoder_only", "translation", {"test/bleu": 30.0})
     for name in ("AdamW", "Muon"):
         settings = {"optimizer": {"_target_": f"triptych.training.optimizers.{name}", "lr": 1e-3}}
         write_run("full", "translation", {"test/bleu": 33.26}, settings=settings, name=name)
@@ -516,6 +518,7 @@ def test_optimizers_are_told_apart_by_their_choice(write_run, tmp_path: Path) ->
 
 
 def test_another_part_of_one_stack_is_not_hidden_by_that_of_all(write_run, tmp_path: Path) -> None:
+    write_run("decoder_only", "translation", {"test/bleu": 30.0})
     for name, (both, own) in {
         "a": ("pre_norm", "pre_norm"),
         "b": ("post_norm", "post_norm"),

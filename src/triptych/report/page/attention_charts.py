@@ -31,23 +31,23 @@ KINDS = {
 }
 
 
-def compare_attention(runs: Sequence[RecordedRun]) -> Switch:
+def compare_attention(runs: Mapping[str, RecordedRun]) -> Switch:
     """Attention in the first test example that all of these runs have recorded: cross-attention as the alignment of the
     two texts, the heads by layer, and attention rollout.
 
     Args:
-        runs: one per architecture.
+        runs: one per level of the compared factor, by its name.
 
     Returns:
         figures by the names of their buttons; empty without such an example.
     """
-    recorded = [{sample["input"]: sample for sample in run.attention} for run in runs if run.attention]
+    known = {name: run for name, run in runs.items() if run.attention}
+    recorded = [{sample["input"]: sample for sample in run.attention} for run in known.values()]
     shared = [text for text in (recorded[0] if recorded else {}) if all(text in of_one for of_one in recorded)]
     if not shared:
         return {}
     figures: Switch = {}
-    for run, samples in zip([run for run in runs if run.attention], recorded, strict=True):
-        name = ARCHITECTURES[run.architecture].word
+    for (name, run), samples in zip(known.items(), recorded, strict=True):
         found = draw_attention(samples[shared[0]], run.architecture, f"{name}, seed {run.seed}")
         figures |= {f"{name}: {title}": figure for title, figure in found.items()}
     return figures

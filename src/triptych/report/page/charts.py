@@ -97,7 +97,7 @@ def _draw_contender(group: Group, contender: ComparedConfig, row: int, scale: fl
         layout["annotations"].append(at | {"text": label, "font": {"color": "var(--ink)"}})
     # The name is above its row, where a long one fits on a phone, too.
     settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
-    label = f"<b>{ARCHITECTURES[name].word}</b>{f' {settings}' if settings else ''}"
+    label = f"<b>{escape(contender.level)}</b>{f' {settings}' if settings else ''}"
     at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
     layout["annotations"].append(at | {"text": label, "align": "left", "font": {"color": colour}})
     trace = dots(values, [row] * len(finite), colour, ARCHITECTURES[name].symbol, 11 if several else 15)
@@ -286,7 +286,7 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[ComparedConfig, l
 def draw_confusions(group: Group) -> Switch:
     """The confusion matrices, as shares of the true class, of the best run of each architecture with classes."""
     figures = {}
-    for run in choose_runs(group).values():
+    for level, run in choose_runs(group).items():
         matrix = run.confusion_matrix
         if matrix is None:
             continue
@@ -301,14 +301,14 @@ def draw_confusions(group: Group) -> Switch:
         )
         if len(labels) <= 12:
             trace |= {"text": counts, "texttemplate": "%{text}"}
-        title = f"{ARCHITECTURES[run.architecture].word}, seed {run.seed}: a row for each true class"
+        title = f"{escape(group.word(level))}, seed {run.seed}: a row for each true class"
         axis = {"type": "category", "showgrid": False, "tickvals": labels, "ticktext": ticks}
         axis |= {"showticklabels": len(labels) <= 40}
         layout = make_layout(title, height=120 + min(28 * len(labels), 560), margin=(60, 10, 44, 60)) | {
             "xaxis": make_axis("predicted class", standoff=None) | axis,
             "yaxis": make_axis() | axis | {"autorange": "reversed"},
         }
-        figures[ARCHITECTURES[run.architecture].word] = {"data": [trace], "layout": layout}
+        figures[group.word(level)] = {"data": [trace], "layout": layout}
     return figures
 
 
@@ -372,11 +372,11 @@ def _draw_band(label: str, seeds: Sequence[tuple[RecordedRun, str]], scale: floa
 
 def _choose_dashes(group: Group) -> dict[str, str]:
     """The dash style of each configuration, by name; it differs within an architecture."""
-    return {
-        contender.name: _DASHES[i % len(_DASHES)]
-        for of_one in group.by_architecture().values()
-        for i, contender in enumerate(of_one)
-    }
+    found, count = {}, Counter[str]()
+    for contender in group.contenders:
+        found[contender.name] = _DASHES[count[contender.architecture] % len(_DASHES)]
+        count[contender.architecture] += 1
+    return found
 
 
 def _validation(key: str) -> str:

@@ -67,8 +67,8 @@ class Bin:
 
 
 def choose_runs(group: Group) -> dict[str, RecordedRun]:
-    """The first seed of each architecture's configuration that is best on the validation set."""
-    return {name: group.best(contenders).runs[0] for name, contenders in group.by_architecture().items()}
+    """The first seed of each level's configuration that is best on the validation set."""
+    return {name: group.best(contenders).runs[0] for name, contenders in group.by_level().items()}
 
 
 def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[ShownExample]]:

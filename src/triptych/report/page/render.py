@@ -131,8 +131,10 @@ def _describe_section(
         "duels": [*_tabulate_duels(group.metric, duels)],
         "charts": [figures for plot in plots if (figures := plot(group))],
         "runs": [*_tabulate_runs(group)],
-        "attention": compare_attention(list(chosen.values())),
-        "chosen": ", ".join(f"{ARCHITECTURES[name].word} seed {run.seed}" for name, run in chosen.items()),
+        "attention": compare_attention({group.word(level): run for level, run in chosen.items()}),
+        "words": {level: group.word(level) for level in chosen},
+        "kinds": {level: run.architecture for level, run in chosen.items()},
+        "chosen": ", ".join(f"{group.word(name)} seed {run.seed}" for name, run in chosen.items()),
         "samples": _compare_samples(group, chosen),
         "audit": [describe_difference(difference) for difference in audit],
         "origins": [describe_origin(run) for run in group.runs],
@@ -161,6 +163,7 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     value, _, unit = number.partition(" ")
     return {
         "architecture": first.architecture,
+        "level": contender.level,
         "value": value,
         "unit": unit,
         "gap": gap,
@@ -254,7 +257,7 @@ def _compare_samples(group: Group, runs: Mapping[str, RecordedRun]) -> list[dict
             "title": title,
             "criterion": "" if examples is first else criterion,
             "has_reference": any(example.reference or example.reference_picture for example in examples),
-            "architectures": [*runs],
+            "levels": [*runs],
             "rows": [
                 (example, {name: _mark_output(example.outputs.get(name), example.reference, group) for name in runs})
                 for example in examples

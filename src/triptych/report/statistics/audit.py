@@ -1,4 +1,4 @@
-"""The audit: differences between the runs of a group, other than the architecture."""
+"""The audit: differences between the runs of a group, other than the compared factor."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +69,7 @@ def audit(group: Group) -> list[Difference]:
 
 
 def _audit_choice(group: Group) -> list[Difference]:
-    first = [group.best(contenders).runs[0] for contenders in group.by_architecture().values()]
+    first = [group.best(contenders).runs[0] for contenders in group.by_level().values()]
     found = []
     known = [run for run in first if run.settings]
     if differing := group.differing_settings(first):

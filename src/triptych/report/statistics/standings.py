@@ -62,7 +62,7 @@ def summarize_configurations(group: Group) -> list[SeedSummary]:
 
 def compare_pairs(group: Group) -> list[PairDifference]:
     """Compares each pair of architectures in a group; empty if they are not comparable."""
-    found = [] if group.not_comparable else group.by_architecture().values()
+    found = [] if group.not_comparable else group.by_level().values()
     chosen = [group.best(contenders) for contenders in found]
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
 
@@ -72,7 +72,7 @@ def note_test_noise(group: Group, verdict: Verdict, pairs: Sequence[PairDifferen
     examples contains 0."""
     if verdict.winner is None:
         return verdict
-    name, close = group.best(group.by_architecture()[verdict.winner]).name, list[str]()
+    name, close = group.best(group.by_level()[verdict.winner]).name, list[str]()
     for pair in pairs:
         if name in (pair.first, pair.second) and pair.paired is not None and pair.paired.low <= 0 <= pair.paired.high:
             close.append(pair.second if pair.first == name else pair.first)

@@ -14,6 +14,7 @@ from triptych.report.labels import setting
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import PrunedRun, RecordedRun
 from triptych.report.statistics.bootstrap import scored_by
+from triptych.report.statistics.factors import MODEL, check_factors, choose_factor, find_factors, level_of
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.significance import MIN_SEEDS, pool_deviations, seeds_to_decide
@@ -29,33 +30,30 @@ MOST_IN_LABELS = 4
 
 @dataclass(frozen=True, slots=True)
 class ComparedConfig:
-    """One configuration of an architecture, with the runs of its seeds.
+    """One configuration, with the runs of its seeds.
 
     Attributes:
+        level: of the compared factor, in a sentence: such as the architecture.
         architecture: of the runs.
         runs: the seeds.
-        label: settings that distinguish it from other configurations of its architecture; empty if it is the only one.
+        label: settings that distinguish it from other configurations of its level; empty if it is the only one.
     """
 
+    level: str
     architecture: str
     runs: tuple[RecordedRun, ...]
     label: str
 
     @property
-    def word(self) -> str:
-        """In a sentence: the variant of a study, or the architecture."""
-        return self.runs[0].variant.replace("_", " ") or ARCHITECTURES[self.architecture].word
-
-    @property
     def name(self) -> str:
-        """In a sentence: the architecture and the label."""
-        return ARCHITECTURES[self.architecture].word + (f" ({self.label})" if self.label else "")
+        """In a sentence: the level and the label."""
+        return self.level + (f" ({self.label})" if self.label else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them.
-    Untested and pruned trials of a search are kept separately; they count as tried."""
+    Untested and pruned trials of a search are kept separately; they count as tried. ``by`` are the compared factors."""
 
     task: str
     data: str
@@ -63,6 +61,7 @@ class Group:
     runs: tuple[RecordedRun, ...]
     untested: tuple[RecordedRun, ...] = ()
     pruned: tuple[PrunedRun, ...] = ()
+    by: tuple[str, ...] = (MODEL,)
 
     def value(self, run: RecordedRun) -> float:
         """The run's value of the metric; NaN if it is not finite."""
@@ -148,25 +147,31 @@ class Group:
         """The number of scored items in the test, of each run; None: unknown."""
         return {scored_by(self.metric, run) for run in self.runs}
 
-    def by_architecture(self) -> dict[str, list[ComparedConfig]]:
-        """The configurations of each architecture with runs."""
-        found = {}
-        for architecture, members in groupby(self.runs, key=lambda run: run.architecture):
-            alike: dict[object, list[RecordedRun]] = {}
-            for run in members:
-                alike.setdefault(_configuration(run), []).append(run)
-            runs = list(alike.values())
-            labels = _labels([of_one[0] for of_one in runs])
-            found[architecture] = [ComparedConfig(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
-        return found
+    def by_level(self) -> dict[str, list[ComparedConfig]]:
+        """The configurations of each level of the compared factor: of each architecture, or of each value."""
+        alike: dict[str, dict[object, list[RecordedRun]]] = {}
+        for run in self.runs:
+            alike.setdefault(level_of(run, self.by), {}).setdefault(_configuration(run), []).append(run)
+        return {
+            level: [
+                ComparedConfig(self.word(level), runs[0].architecture, tuple(runs), label)
+                for runs, label in zip(found.values(), _labels([runs[0] for runs in found.values()]), strict=True)
+            ]
+            for level, found in alike.items()
+        }
+
+    def word(self, level: str) -> str:
+        """A level in a sentence."""
+        return ARCHITECTURES[level].word if self.by == (MODEL,) else level
 
     def num_tried(self) -> dict[str, int]:
-        """The number of configurations tried per architecture, tested or not."""
+        """The number of configurations tried per level, tested or not."""
         count = {}
-        for name in self.by_architecture():
-            runs = [run for run in (*self.runs, *self.untested) if run.architecture == name]
+        for name in self.by_level():
+            runs = [run for run in (*self.runs, *self.untested) if level_of(run, self.by) == name]
             known = [run.settings for run in runs]  # of a trial with several seeds, another may have been pruned
-            others = [run.settings for run in self.pruned if run.architecture == name and run.settings not in known]
+            pruned = [run.settings for run in self.pruned if level_of(run, self.by) == name]
+            others = [settings for settings in pruned if settings not in known]
             count[name] = len({_configuration(run) for run in runs}) + len({str(settings) for settings in others})
         return count
 
@@ -178,25 +183,27 @@ class Group:
     @property
     def contenders(self) -> list[ComparedConfig]:
         """All configurations."""
-        return [contender for found in self.by_architecture().values() for contender in found]
+        return [contender for found in self.by_level().values() for contender in found]
 
     @property
     def varied(self) -> dict[str, str]:
-        """Settings that vary within an architecture, as in a sweep: short names, and the keys of the settings."""
-        first = [[c.runs[0] for c in contenders] for contenders in self.by_architecture().values()]
-        return {name: key for runs in first for name, key in _differing(runs).items()}
+        """The compared settings, and those that vary within a level, as in a sweep: short names, and their keys."""
+        compared = [key.replace("/", ".") for key in self.by if key != MODEL]
+        first = [[c.runs[0] for c in contenders] for contenders in self.by_level().values()]
+        within = {name: key for runs in first for name, key in _differing(runs).items()}
+        return {key.rpartition(".")[2]: key for key in compared} | within
 
     def differing_settings(self, runs: Sequence[RecordedRun]) -> list[str]:
-        """The settings that differ between runs of several architectures, in addition to the architecture.
+        """The settings that differ between runs of several levels, in addition to the compared factor and its options.
 
         These settings are left out: what follows from the architecture (``model.*``, unless a stack overrides a shared
-        value, or the command line sets it), what matching a budget solved, and what was tuned in each architecture.
+        value, or the command line sets it), what matching a budget solved, and what was tuned in each level.
 
         Args:
-            runs: one per architecture.
+            runs: one per level.
         """
         known = [run for run in runs if run.settings]
-        tuned = [{*_differing([c.runs[0] for c in found]).values()} for found in self.by_architecture().values()]
+        tuned = [{*_differing([c.runs[0] for c in found]).values()} for found in self.by_level().values()]
         solved = [item for run in known for item in ((run.match or {}).get("solved") or {}).items()]
         keys = dict.fromkeys(
             key for run in known for key in run.settings if not key.startswith("model.") or _is_of_one_stack(run, key)
@@ -206,7 +213,11 @@ class Group:
             last = key.rpartition(".")[2]
             return any(last == name.rpartition(".")[2] and run.settings.get(key) == value for name, value in solved)
 
+        compared = tuple(f"{key.replace('/', '.')}." for key in self.by if key != MODEL)
+
         def differs(key: str) -> bool:
+            if f"{key}.".startswith(compared):
+                return False
             values = {str(run.settings.get(key, "absent")) for run in known}
             return len(values - {"None"} if key in ("match", "reference") else values) > 1
 
@@ -224,6 +235,7 @@ class Group:
             contenders: the configurations of one variant.
         """
         best, found = self.best(contenders), []
+        name = best.runs[0].variant.replace("_", " ") or best.level
         for key in _differing([contender.runs[0] for contender in contenders]).values():
             values = [contender.runs[0].settings.get(key) for contender in contenders]
             numbers = sorted({x for x in values if isinstance(x, int | float) and not isinstance(x, bool)})
@@ -233,7 +245,7 @@ class Group:
                 (numbers[0], numbers[1], "smallest") if own == numbers[0] else (numbers[-1], numbers[-2], "largest")
             )
             beyond = end * end / inner if end * inner > 0 else 2 * end - inner
-            found.append(f"the best {key} of {best.word} ({end:g}) is the {size} tried; try {beyond:.3g}")
+            found.append(f"the best {key} of {name} ({end:g}) is the {size} tried; try {beyond:.3g}")
         return found
 
     def best(self, contenders: Sequence[ComparedConfig]) -> ComparedConfig:
@@ -264,7 +276,8 @@ class Verdict:
         data: of the group.
         metric: key of the metric.
         outcome: ``better``, ``inconclusive`` or ``not comparable``.
-        winner: the architecture that is better than each other one, or None.
+        by: the compared factors.
+        winner: the level that is better than each other one, such as an architecture; or None.
         reasons: why the runs are inconclusive.
         text: the verdict in words.
         commands: train more seeds: enough to decide between the two best, if the observed difference is real.
@@ -274,6 +287,7 @@ class Verdict:
     task: str
     data: str
     metric: str
+    by: tuple[str, ...]
     outcome: str
     winner: str | None
     reasons: tuple[str, ...]
@@ -283,7 +297,11 @@ class Verdict:
 
 
 def group_runs(
-    runs: Sequence[RecordedRun], untested: Sequence[RecordedRun] = (), pruned: Sequence[PrunedRun] = ()
+    runs: Sequence[RecordedRun],
+    untested: Sequence[RecordedRun] = (),
+    pruned: Sequence[PrunedRun] = (),
+    by: Sequence[str] = (),
+    tuned: Sequence[str] = (),
 ) -> list[Group]:
     """Groups runs by task and data.
 
@@ -291,7 +309,13 @@ def group_runs(
         runs: sorted by task, data and architecture, as ``find_runs`` returns them.
         untested: trials of a search.
         pruned: pruned trials of a search.
+        by: keys of the compared factors; empty: see ``choose_factor``.
+        tuned: keys of settings that are tuned, not compared.
+
+    Raises:
+        ValueError: nothing was tested, or a compared setting does not vary.
     """
+    check_factors(_one_per_configuration(runs), by)
     if untested and not runs:
         raise ValueError(
             f"{untested[0].directory}: trials of a search are not tested; test the best one with the command that the "
@@ -305,6 +329,7 @@ def group_runs(
             found,
             tuple(run for run in untested if (run.task, run.data) == key),
             tuple(run for run in pruned if (run.task, run.data) == key),
+            tuple(by) or (choose_factor(_one_per_configuration(found), tuned),),
         )
         for key, found in members
     ]
@@ -318,17 +343,22 @@ def sample_of(name: str, metric: MetricSpec, found: Sequence[tuple[RecordedRun, 
 
 
 def judge(group: Group) -> Verdict:
-    """Finds the architecture that is significantly better than each other one.
+    """Finds the level of the compared factor, such as the architecture, that is significantly better than each other
+    one.
 
-    A winner needs three seeds of each architecture, fixed before the runs, and must win the ``PairTest`` against every
+    A winner needs three seeds of each level, fixed before the runs, and must win the ``PairTest`` against every
     other one. As all of these must hold at once, there is no correction for several tests: the probability of a false
     winner is about 5 %, at most 7 % for any spreads (tests/report/statistics/test_error_rates.py).
     """
-    found = group.by_architecture()
+    found = group.by_level()
     outcome, winner, reasons, price = NOT_COMPARABLE, None, list[str](), ""
     commands = tuple[str, ...]()
     if len(found) == 1:
-        text = f"All runs are {_name(group.runs[0])}: there is nothing to compare them with."
+        factors = find_factors(_one_per_configuration(group.runs))
+        several = ", ".join(f"{factor.key} ({len(factor.levels)})" for factor in factors)
+        text = f"All runs are {group.word(next(iter(found)))}: there is nothing to compare them with."
+        if factors:
+            text = f"Several settings differ: {several}. Choose what is compared, such as --by {factors[0].key}."
     elif group.not_comparable:
         text = f"Not comparable: {group.not_comparable}"
     else:
@@ -341,11 +371,13 @@ def judge(group: Group) -> Verdict:
             price = _price([*chosen.values()], seeds)
     if group.note:
         text += f" {group.note}"
-    return Verdict(group.task, group.data, group.metric.key, outcome, winner, tuple(reasons), text, commands, price)
+    return Verdict(
+        group.task, group.data, group.metric.key, group.by, outcome, winner, tuple(reasons), text, commands, price
+    )
 
 
 def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | None, list[str], str, bool]:
-    """The winner among one configuration per architecture, the reasons if there is none, the verdict in words, and
+    """The winner among one configuration per level, the reasons if there is none, the verdict in words, and
     whether more seeds could give a winner."""
     metric = group.metric
     samples = {name: group.sample(config) for name, config in chosen.items()}
@@ -354,9 +386,7 @@ def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | Non
     ranking = sorted(
         samples, key=lambda name: scale.sign * fmean(learned[name] or [-scale.sign * math.inf]), reverse=True
     )
-    shown = " vs ".join(
-        f"{ARCHITECTURES[name].word} {show_mean(metric, samples[name], learned[name])}" for name in ranking
-    )
+    shown = " vs ".join(f"{group.word(name)} {show_mean(metric, samples[name], learned[name])}" for name in ranking)
     tests = {
         (one, other): PairTest.of(samples[one], samples[other], scale)
         for one in samples
@@ -367,24 +397,24 @@ def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | Non
     best = winners[0] if winners else ranking[0]
     others = [name for name in ranking if name != best]
     lead = [
-        _lead(metric, tests[best, name], [len(samples[x].values) for x in (best, name)], ARCHITECTURES[name].word)
+        _lead(metric, tests[best, name], [len(samples[x].values) for x in (best, name)], group.word(name))
         for name in others
     ]
-    said = f"{shown}; {ARCHITECTURES[best].word} {', '.join(filter(None, lead))}" if any(lead) else shown
+    said = f"{shown}; {group.word(best)} {', '.join(filter(None, lead))}" if any(lead) else shown
     reasons = list(dict.fromkeys(reason for name in others for reason in tests[best, name].reasons))
     tried = group.num_tried()
     if len({*tried.values()}) > 1:
-        numbers = " and ".join(f"{count} of {ARCHITECTURES[name].word}" for name, count in tried.items())
+        numbers = " and ".join(f"{count} of {group.word(name)}" for name, count in tried.items())
         reasons.append(f"unequal numbers of configurations were tried: {numbers}")
     if differing := group.differing_settings([chosen[name].runs[0] for name in ranking]):
         values = [_values_of(key, [chosen[name].runs[0] for name in ranking]) for key in differing]
         more = f", and {counted(len(values) - MOST_IN_LABELS, 'other')}" if len(values) > MOST_IN_LABELS else ""
         reasons.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}")
     if winners:
-        found = group.by_architecture()
+        found = group.by_level()
         reasons += [edge for name in others for edge in group.edges(found[name])]
     if winners and not reasons:
-        return best, [], f"{said}: {ARCHITECTURES[best].word} is better.", False
+        return best, [], f"{said}: {group.word(best)} is better.", False
     more_seeds_help = (
         not differing and len({*tried.values()}) == 1 and all(tests[best, name].more_seeds_help for name in others)
     )
@@ -460,9 +490,9 @@ def _train_more(run: RecordedRun, seeds: int) -> str:
 
 
 def _choice(found: dict[str, list[ComparedConfig]], chosen: dict[str, ComparedConfig]) -> str:
-    """Which configurations were compared, if an architecture has several."""
+    """Which configurations were compared, if a level has several."""
     said = [
-        f"{ARCHITECTURES[name].word} with {chosen[name].label} (of {len(contenders)} configurations)"
+        f"{chosen[name].level} with {chosen[name].label} (of {len(contenders)} configurations)"
         for name, contenders in found.items()
         if len(contenders) > 1
     ]
@@ -480,6 +510,10 @@ def _configuration(run: RecordedRun) -> object:
     if run.variant:
         own.pop("init_from", None)
     return run.variant, run.experiment, run.params, steps, tuple(sorted(own.items()))
+
+
+def _one_per_configuration(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    return [*{_configuration(run): run for run in reversed(runs)}.values()][::-1]
 
 
 def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
@@ -527,7 +561,3 @@ def _differing(runs: Sequence[RecordedRun]) -> dict[str, str]:
         if len({*zip(*(values[1:] for values in columns), strict=True)}) == len(runs):
             break
     return differing
-
-
-def _name(run: RecordedRun) -> str:
-    return ARCHITECTURES[run.architecture].word

@@ -1,0 +1,116 @@
+"""What differs between runs, and which of it is compared."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych.report.compare import compare
+from triptych.report.read_records import RecordedRun, find_runs
+from triptych.report.statistics.factors import Factor, choose_factor, find_factors
+from triptych.report.statistics.standings import compare_pairs
+from triptych.report.statistics.verdicts import group_runs, judge
+
+MULTI_HEAD: dict[str, Any] = {"block": {"attention": {"_partial_": True, "_target_": "triptych.nn.MultiHeadAttention"}}}
+PERFORMER: dict[str, Any] = {
+    "block": {"attention": {"_partial_": True, "_target_": "triptych.nn.PerformerAttention", "num_features": 64}}
+}
+LEVELS = (("multi_head", MULTI_HEAD, (0.80, 0.81, 0.82)), ("performer", PERFORMER, (0.50, 0.51, 0.52)))
+
+Sweep = Callable[..., list[RecordedRun]]
+
+
+@pytest.fixture
+def sweep(write_run, tmp_path: Path) -> Sweep:
+    """Runs of two attentions, with three seeds and some learning rates."""
+
+    def sweep(
+        rates: tuple[float, ...] = (1e-3,), architectures: tuple[str, ...] = ("encoder_only",)
+    ) -> list[RecordedRun]:
+        for architecture in architectures:
+            for name, settings, values in LEVELS:
+                for lr in rates:
+                    for seed, value in enumerate(values, start=1):
+                        command = f"triptych train model={architecture} block/attention={name} optimizer.lr={lr}"
+                        metrics = {"val/accuracy": value - abs(lr - 2e-3), "test/accuracy": value}
+                        write_run(
+                            architecture, "classification", metrics, seed=seed, changes={"command": command},
+                            settings={**settings, "optimizer": {"lr": lr}}, name=f"{name}{lr}",
+                        )  # fmt: skip
+        return [*find_runs([tmp_path], tmp_path).runs]
+
+    return sweep
+
+
+def test_two_attentions_in_one_sweep_are_compared(sweep: Sweep) -> None:
+    """Its options follow from the attention."""
+    runs = sweep()
+    assert find_factors(runs) == [Factor("block/attention", ("multi_head", "performer"))]
+    (group,) = group_runs(runs)
+    verdict = judge(group)
+    assert (verdict.by, verdict.winner) == (("block/attention",), "attention=multi_head")
+    assert verdict.text.startswith("attention=multi_head 81.0 % (3 seeds) vs attention=performer 51.0 % (3 seeds)")
+    (pair,) = compare_pairs(group)
+    assert (pair.first, pair.second) == ("attention=multi_head", "attention=performer")
+
+
+def test_a_rate_that_was_tuned_is_not_compared(sweep: Sweep) -> None:
+    """Each attention is compared at its best rate."""
+    runs = sweep((1e-3, 2e-3, 4e-3))
+    assert {factor.key for factor in find_factors(runs)} == {"block/attention", "optimizer.lr"}
+    assert choose_factor(runs) == "block/attention"
+    verdict = judge(group_runs(runs)[0])
+    assert verdict.winner == "attention=multi_head"
+    assert "attention=performer with lr=0.002 (of 3 configurations)" in verdict.text
+
+
+def test_architectures_are_compared_unless_another_key_is_given(sweep: Sweep) -> None:
+    runs = sweep(architectures=("encoder_only", "decoder_only"))
+    assert choose_factor(runs) == "model"
+    (group,) = group_runs(runs, by=["block/attention"])
+    assert [*group.by_level()] == ["attention=multi_head", "attention=performer"]
+    (both,) = group_runs(runs, by=["model", "block/attention"])
+    assert len(both.by_level()) == 4
+    assert "model=encoder_only, attention=performer" in both.by_level()
+
+
+def test_several_settings_differ(write_run, tmp_path: Path) -> None:
+    """The verdict asks which one is compared."""
+    for size in (1, 2):
+        for batch in (8, 16):
+            settings = {"data": {"num_train": size}, "batch": {"global_size": batch}}
+            write_run("full", "classification", {"test/accuracy": 0.9}, settings=settings, name=f"{size}-{batch}")
+    runs = find_runs([tmp_path], tmp_path).runs
+    verdict = judge(group_runs(runs)[0])
+    assert verdict.winner is None
+    assert verdict.text == (
+        "Several settings differ: data.num_train (2), batch.global_size (2). Choose what is compared, such as "
+        "--by data.num_train."
+    )
+    assert group_runs(runs, tuned=["batch.global_size"])[0].by == ("data.num_train",)
+
+
+@pytest.mark.parametrize(
+    ("by", "answer"),
+    [
+        ("block/atention", "no run has such a setting; expected one of block/attention; did you mean"),
+        ("optimizer.lr", "the same in all runs; expected one of block/attention"),
+        ("model", "the same in all runs; expected one of block/attention"),
+    ],
+)
+def test_a_key_that_does_not_vary(sweep: Sweep, by: str, answer: str) -> None:
+    with pytest.raises(ValueError, match="--by") as caught:
+        group_runs(sweep(), by=[by])
+    assert str(caught.value).startswith(f"--by {by}: {answer}")
+
+
+def test_the_page_names_the_levels(sweep: Sweep, tmp_path: Path) -> None:
+    sweep()
+    compare([tmp_path / "runs"], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "attention=multi_head wins" in page
+    assert page.count("attention=performer") > 3
+    (verdict,) = json.loads((tmp_path / "page.comparison.json").read_text())["verdicts"]
+    assert (verdict["by"], verdict["winner"]) == (["block/attention"], "attention=multi_head")
