@@ -218,6 +218,7 @@ def test_all_against_none_needs_three_seeds_for_one_claim_and_four_for_six(write
         found = [run for run in find_runs([tmp_path / "runs"], tmp_path).runs if run.directory.endswith(folder.name)]
         runs = [replace(run, variant=run.architecture) for run in found]
         one, *_ = judge_claims(study(*[claim(**BETTER)] * claims), runs)
+        assert one.reasons == (() if outcome == "as predicted" else ("p is not below 5 % after Holm's correction",))
         assert (one.outcome, one.p) == (outcome, pytest.approx(claims * 2 * 0.5 ** (2 * number)))
 
 

@@ -167,14 +167,12 @@ def _problems(one: _Measured) -> list[str]:
     if len(set().union(*trials.values())) > 1:
         numbers = [f"{' or '.join(map(str, sorted(found)))} of {name}" for name, found in trials.items()]
         problems.append(f"unequal numbers of configurations were tried: {' and '.join(numbers)}")
-    ahead = {1: [0], -1: [1], 0: []}[one.test.lead] if one.claim.margin is None else []
-    for number, variant in enumerate(one.claim.variants):
-        own = [contender for contender in one.group.contenders if contender.runs[0].variant == variant]
-        if number not in ahead:
-            problems += one.group.edges(own)
+    for variant, lead in zip(one.claim.variants, (1, -1), strict=True):
+        if one.claim.margin is not None or one.test.lead != lead:  # a winner may be at an edge
+            problems += one.group.edges([x for x in one.group.contenders if x.runs[0].variant == variant])
     if one.claim.margin is not None and one.unreached:
         problems.append(f"{' and '.join(one.unreached)} did not always reach the score")
-    if one.unreached == [*one.values] and not any(value.reached for found in one.values.values() for value in found):
+    if not any(value.reached for found in one.values.values() for value in found):
         problems.append("no run reached the score")
     return problems
 
@@ -257,7 +255,11 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
     is_sure = p < 1 - CONFIDENCE and (claim.margin is not None or test.lead != 0)
     reasons = list(one.reasons)
     if not reasons and not is_sure:
-        reasons.append(test.doubt if claim.margin is None else "the difference may be on either side of the margin")
+        doubt = "p is not below 5 % after Holm's correction" if test.p < 1 - CONFIDENCE else ""
+        if claim.margin is not None:
+            reasons.append(doubt or "the difference may be on either side of the margin")
+        else:
+            reasons.append(doubt if test.winner else test.doubt)
     outcome = INCONCLUSIVE if reasons else AS_PREDICTED if is_so else OPPOSITE
     what, figure = _what(claim, one.group), _draw(claim, one.group)
     command = _command(study, one) if reasons else ""

@@ -76,7 +76,7 @@ def test_a_collapse_does_not_hide_a_better_mean() -> None:
     better, worse = (0.80, 0.81, 0.79, 0.80, 0.02), (0.70, 0.71, 0.69, 0.70, 0.01)
     assert stats.ttest_ind(better, worse, equal_var=False).pvalue > 0.5
     found = pair(sample(*better), sample(*worse))
-    assert (found.learned, found.winner()) == ((4, 4), 1)
+    assert (found.learned, found.winner) == ((4, 4), 1)
     assert found.p == pytest.approx(stats.ttest_ind(better[:4], worse[:4], equal_var=False).pvalue, rel=1e-3)
 
 
@@ -87,9 +87,9 @@ def test_the_shares_decide_only_if_the_means_do_not_say_the_opposite() -> None:
     assert found.p_learned < 0.05
     assert found.welch is not None
     assert found.welch.p < 0.05
-    assert (found.lead, found.winner(), found.doubt) == (0, 0, "the better mean has more failed runs")
+    assert (found.lead, found.winner, found.doubt) == (0, 0, "the better mean has more failed runs")
     alike = sample(0.50, 0.49, 0.51, *failed)
-    assert pair(sample(*learned), alike).winner() == 1
+    assert pair(sample(*learned), alike).winner == 1
 
 
 def test_fewer_than_three_seeds_and_seeds_that_occur_twice() -> None:
@@ -97,7 +97,7 @@ def test_fewer_than_three_seeds_and_seeds_that_occur_twice() -> None:
     assert pair(two, sample(0.1, 0.11, 0.12)).reasons == ("two has 2 seeds, expected at least 3",)
     again = Sample("again", (0.9, 0.91, 0.92), (1, 1, 2))
     assert pair(again, sample(0.1, 0.11, 0.12)).reasons == ("again has several runs of seed 1",)
-    assert pair(again, sample(0.1, 0.11, 0.12)).winner() == 0
+    assert pair(again, sample(0.1, 0.11, 0.12)).winner == 0
 
 
 @pytest.mark.parametrize(("center", "reason"), [(0.08, "floor"), (0.5, None), (0.95, "ceiling")])
@@ -124,6 +124,6 @@ def test_nothing_is_claimed_of_variants_at_the_floor() -> None:
 @given(st.lists(st.floats(0.3, 0.7), min_size=3, max_size=6), st.lists(st.floats(0.3, 0.7), min_size=3, max_size=6))
 def test_order_and_sides_do_not_matter(first: list[float], second: list[float]) -> None:
     one, other = pair(sample(*first), sample(*second)), pair(sample(*second), sample(*first))
-    assert (one.p, one.winner()) == (pytest.approx(other.p), -other.winner())
+    assert (one.p, one.winner) == (pytest.approx(other.p), -other.winner)
     shuffled = [*np.random.default_rng(0).permutation(first)]
     assert pair(sample(*shuffled), sample(*second)).p == pytest.approx(one.p)

@@ -70,9 +70,9 @@ def check_factors(runs: Sequence[RecordedRun], by: Sequence[str]) -> None:
     Raises:
         ValueError: no run has such a setting, or it is the same in all runs.
     """
-    known = [factor.key for factor in find_factors(runs)]
     for key in by:
         if len({level_of(run, [key]) for run in runs}) == 1:
+            known = [factor.key for factor in find_factors(runs)]
             has_one = key == MODEL or any(_setting(key) in run.settings for run in runs)
             why = "the same in all runs" if has_one else "no run has such a setting"
             expected = f"; expected one of {', '.join(known)}" if known else ""

@@ -16,6 +16,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from triptych.config import counted
 from triptych.report.statistics.significance import CONFIDENCE, MIN_SEEDS, Welch, student_interval
 
 LEARNED = 0.1
@@ -131,13 +132,10 @@ class PairTest:
         """Whether the difference of the means is less than the margin."""
         return self.welch is not None and abs(self.welch.difference) < margin
 
-    def winner(self, p: float | None = None) -> int:
-        """1 if the first variant is significantly better, -1 if the second is, otherwise 0.
-
-        Args:
-            p: the p-value after a correction for several tests.
-        """
-        return self.lead if not self.reasons and (self.p if p is None else p) < 1 - CONFIDENCE else 0
+    @property
+    def winner(self) -> int:
+        """1 if the first variant is significantly better, -1 if the second is, otherwise 0."""
+        return self.lead if not self.reasons and self.p < 1 - CONFIDENCE else 0
 
 
 @lru_cache(maxsize=4096)
@@ -177,7 +175,7 @@ def _decide(
 
 def _seed_problems(samples: Sequence[Sample]) -> list[str]:
     problems = [
-        f"{sample.name} has {len(sample.values)} seed{'s' * (len(sample.values) != 1)}, expected at least {MIN_SEEDS}"
+        f"{sample.name} has {counted(len(sample.values), 'seed')}, expected at least {MIN_SEEDS}"
         for sample in samples
         if len(sample.values) < MIN_SEEDS
     ]

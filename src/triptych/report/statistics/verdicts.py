@@ -102,8 +102,10 @@ class Group:
         return float(self.metric.higher_is_better)
 
     def sample(self, contender: ComparedConfig) -> Sample:
-        """The values of one configuration, for a test."""
-        return sample_of(contender.name, self.metric, [(run, self.value(run)) for run in contender.runs])
+        """The values of one configuration. A share of right answers has the grain of one test example."""
+        runs, sizes = contender.runs, {len(run.predictions) for run in contender.runs}
+        grain = 1 / sizes.pop() if self.metric.unit == "%" and len(sizes) == 1 and 0 not in sizes else 0.0
+        return Sample(contender.name, tuple(map(self.value, runs)), tuple(run.seed for run in runs), grain)
 
     def scale(self, samples: Sequence[Sample]) -> Scale:
         """The scale of the metric for these samples."""
@@ -335,13 +337,6 @@ def group_runs(
     ]
 
 
-def sample_of(name: str, metric: MetricSpec, found: Sequence[tuple[RecordedRun, float]]) -> Sample:
-    """Runs with their values, as a sample. A share of right answers has the grain of one test example."""
-    sizes = {len(run.predictions) for run, _ in found}
-    grain = 1 / sizes.pop() if metric.unit == "%" and len(sizes) == 1 and 0 not in sizes else 0.0
-    return Sample(name, tuple(value for _, value in found), tuple(run.seed for run, _ in found), grain)
-
-
 def judge(group: Group) -> Verdict:
     """Finds the level of the compared factor, such as the architecture, that is significantly better than each other
     one.
@@ -393,7 +388,7 @@ def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | Non
         for other in samples
         if one != other
     }
-    winners = [one for one in samples if all(tests[one, other].winner() == 1 for other in samples if other != one)]
+    winners = [one for one in samples if all(tests[one, other].winner == 1 for other in samples if other != one)]
     best = winners[0] if winners else ranking[0]
     others = [name for name in ranking if name != best]
     lead = [
@@ -418,7 +413,7 @@ def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | Non
     more_seeds_help = (
         not differing and len({*tried.values()}) == 1 and all(tests[best, name].more_seeds_help for name in others)
     )
-    reasons = reasons or list(dict.fromkeys(tests[best, x].doubt for x in others if tests[best, x].winner() != 1))
+    reasons = reasons or list(dict.fromkeys(tests[best, x].doubt for x in others if tests[best, x].winner != 1))
     return None, reasons, f"{said}: inconclusive, because {'; '.join(reasons)}.", more_seeds_help
 
 
