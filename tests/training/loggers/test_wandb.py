@@ -184,6 +184,24 @@ def test_what_wandb_has_not_makes_no_dashboard(tmp_path: Path, killed: Path) -> 
     assert not (tmp_path / "dashboard.py").exists()
 
 
+def test_an_interrupted_run_does_not_need_the_process_of_wandb_when_it_exits(tmp_path: Path) -> None:
+    program = """
+import psutil
+from triptych.training.loggers.wandb import WandbLogger
+logger = WandbLogger(project="project", name="name", save_dir=".")
+logger.log_metrics({"loss": 1.0}, 1)
+started = psutil.Process().children()
+print(len(started))
+logger.finish(failed=True)
+for process in started:
+    if process.is_running():
+        process.kill()
+        process.wait(20)
+"""
+    finished = finish(cwd=tmp_path, environment=dict(os.environ), program=program)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "1\n", "")
+
+
 @pytest.mark.parametrize(
     ("module", "arguments", "message"),
     [

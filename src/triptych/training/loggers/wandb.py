@@ -216,10 +216,12 @@ class WandbLogger(LightningWandbLogger):
         try:
             self._experiment.finish(exit_code=int(failed))
         except ConnectionError:
-            with suppress(ConnectionError):
-                wandb.teardown()  # it would report the error again, with a traceback
+            failed = True
         except (wandb.Error, OSError):  # a TimeoutError is one
             log.warning("W&B has not got everything; `wandb sync %s` uploads it", self._files / "run-*")
+        if failed:  # a scheduler may end the W&B process first, which W&B would report at exit with a traceback
+            with suppress(ConnectionError):
+                wandb.teardown()
 
     def _run_id(self) -> str:
         file = self._files / "id"
