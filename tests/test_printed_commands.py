@@ -209,17 +209,18 @@ def test_what_a_study_says_resumes_it(
 ) -> None:  # fmt: skip
     """While it trains, with more seeds, and on the page of its findings."""
     studies: list[tuple[Study, dict[str, list[Job]]]] = []
+    monkeypatch.setattr(triptych.studies.run, "run_jobs", lambda jobs, command, n_jobs, redact, again: {})
+    monkeypatch.setattr(triptych.studies.run, "collect", lambda jobs, failures, waiting, redact: [])
     monkeypatch.setattr(
-        triptych.studies.run, "train_variants", lambda study, jobs, n_jobs, again: studies.append((study, jobs))
+        triptych.studies.run, "report_findings", lambda study, plan, output: studies.append((study, plan.jobs))
     )
-    monkeypatch.setattr(triptych.studies.run, "report_findings", lambda study, jobs, output: None)
     (tmp_path / "my study.yaml").write_text(find_studies()["demo"].read_text())
     given = ["my study.yaml", "seed=1,2", "data.dir='a b'", "--output", "my page.html", "--jobs", "2"]
     call("study", *given)
     line = capsys.readouterr().out.rpartition("Ctrl-C stops, and `")[2].partition("`")[0]
     typed(line)
     typed(studies[0][0].command(["seed=range(1,4)"]))
-    typed(triptych.studies.run.write_markdown(studies[0][0], []).partition("\n    ")[2].partition("\n")[0])
+    typed(triptych.studies.run.write_markdown(studies[0][0], [], {}).partition("\n    ")[2].partition("\n")[0])
     first, again, more, page = [
         {arm: [job.own for job in of_arm] for arm, of_arm in jobs.items()} for _, jobs in studies
     ]

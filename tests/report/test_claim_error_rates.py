@@ -38,7 +38,7 @@ def outcome(write_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outco
                 found = replace(run, seed=seed, metrics=metrics, steps=END, curves={KEY: curve}, variant=name)
                 runs.append(found)
         study = Study("Which?", "", "", dict.fromkeys(templates, ""), [claim], name="mine", place="mine.yaml")
-        return judge_claims(study, runs)[0].outcome
+        return judge_claims(study, runs, {})[0].outcome
 
     return outcome
 

@@ -60,7 +60,7 @@ def test_three_claims(write_run, tmp_path: Path) -> None:
         claim(better=["decoder_only", "full"]),
         claim(equivalent=["full", "decoder_only"], margin=0.01),
     ]
-    first, second, third = judge_claims(study(*claims), runs)
+    first, second, third = judge_claims(study(*claims), runs, {})
     rounding = 0.1**2 / 12  # of ten answers
     a, b = ((np.var(values, ddof=1) + rounding) / 3 for values in (FULL, DECODER))
     difference, error, freedom = np.mean(FULL) - np.mean(DECODER), np.sqrt(a + b), 2 * (a + b) ** 2 / (a**2 + b**2)
@@ -75,7 +75,7 @@ def test_three_claims(write_run, tmp_path: Path) -> None:
 
 def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9, 0.8, 0.85), decoder_only=(0.82, 0.84, 0.8))
-    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    (one,) = judge_claims(study(claim(**BETTER)), runs, {})
     assert one.outcome == "inconclusive"
     assert one.command == "triptych study mine.yaml 'seed=range(1,28)'"
 
@@ -83,27 +83,27 @@ def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> Non
 def test_beyond_the_training(write_run, tmp_path: Path) -> None:
     """Of ten examples four are longer than those of the training; of 9 right answers 3 are among them, of 8 2."""
     runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.7, 0.6))
-    (one,) = judge_claims(study(claim(**BETTER, extrapolate="length")), runs)
+    (one,) = judge_claims(study(claim(**BETTER, extrapolate="length")), runs, {})
     assert one.values == {"full": [3 / 4, 2 / 4], "decoder_only": [1 / 4, 0.0]}
     assert one.what == "accuracy beyond the training length"
     with pytest.raises(ConfigError, match="no test example is known to be beyond the training depth"):
-        judge_claims(study(claim(**BETTER, extrapolate="depth")), runs)
+        judge_claims(study(claim(**BETTER, extrapolate="depth")), runs, {})
 
 
 def test_cost_until(write_run, tmp_path: Path) -> None:
     """Counted in the curves by hand; what a run has not reached is more than all that it had."""
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
-    (one,) = judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs)
+    (one,) = judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs, {})
     for run in runs:
         curve = run.curves["val/accuracy"]
         step = next(step for step, value in zip(curve.steps, curve.values, strict=True) if value >= 0.7)
         assert one.values[run.variant][run.seed - 1] == 3.9e9 * step
-    (far,) = judge_claims(study(claim(**BETTER, target_score=0.9)), runs)
+    (far,) = judge_claims(study(claim(**BETTER, target_score=0.9)), runs, {})
     assert far.shown["decoder_only"] == "not reached within 800 (0 of 3 runs reached it)"
     assert far.outcome == "as predicted"
-    (wrong,) = judge_claims(study(claim(better=["decoder_only", "full"], target_score=0.9)), runs)
+    (wrong,) = judge_claims(study(claim(better=["decoder_only", "full"], target_score=0.9)), runs, {})
     assert wrong.outcome == "not as predicted"
-    (neither,) = judge_claims(study(claim(**BETTER, target_score=2.0)), runs)
+    (neither,) = judge_claims(study(claim(**BETTER, target_score=2.0)), runs, {})
     assert neither.outcome == "inconclusive"
 
 
@@ -135,7 +135,7 @@ def test_operations_that_are_not_counted_alike_are_not_compared(write_run, tmp_p
     assert {clock for costs in reached.costs.values() for clock in costs} == {"steps", "elapsed_s"}
     assert "FLOPs" not in draw_costs(group).keys() | draw_validation(group).keys()
     with pytest.raises(ConfigError, match="count the FLOPs of the optimizer; train the others"):
-        judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs)
+        judge_claims(study(claim(**BETTER, target_score=0.7, cost_unit="train_flops")), runs, {})
 
 
 def test_scores_of_different_computations_are_not_compared(write_run, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_scores_of_different_computations_are_not_compared(write_run, tmp_path: 
     with pytest.raises(
         ConfigError, match=r"study mine: full, decoder_only are not comparable: .* with different settings"
     ):
-        judge_claims(study(claim(**BETTER)), runs)
+        judge_claims(study(claim(**BETTER)), runs, {})
 
 
 def test_alike(write_run, tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_alike(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, 1000, full=(0.70, 0.71, 0.72), decoder_only=(0.66, 0.67, 0.68))
     margins = {0.14: "as predicted", 0.05: "inconclusive", 0.001: "not as predicted"}
     for margin, outcome in margins.items():
-        (one,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=margin)), runs)
+        (one,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=margin)), runs, {})
         assert one.outcome == outcome, (margin, one.p)
         assert f"for the test against the margin of {margin:g}" in one.text
-    (tight,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=0.2)), runs)
+    (tight,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=0.2)), runs, {})
     assert (tight.outcome, tight.command) == ("inconclusive", "")
     assert tight.reasons == ("both variants are within two margins of the ceiling",)
-    (never,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=1000, target_score=2.0)), runs)
+    (never,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=1000, target_score=2.0)), runs, {})
     assert never.outcome == "inconclusive"
     assert never.command == ""
 
@@ -167,7 +167,7 @@ def test_alike(write_run, tmp_path: Path) -> None:
 def test_a_difference_that_matters_less(write_run, tmp_path: Path, least: float | None, is_said: bool) -> None:
     """The means differ by 0.14."""
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
-    (one,) = judge_claims(study(claim(**BETTER, min_difference=least)), runs)
+    (one,) = judge_claims(study(claim(**BETTER, min_difference=least)), runs, {})
     assert one.outcome == "as predicted"
     assert ("better by less than matters (0.2)" in one.text) == is_said
 
@@ -177,7 +177,7 @@ def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
         for seed, value in enumerate(values, 1):
             write_run(architecture, "similarity", {"test/pearson": value, "test/spearman": value}, seed=seed)
     runs = [replace(run, variant=run.architecture) for run in find_runs([tmp_path / "runs"], tmp_path).runs]
-    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    (one,) = judge_claims(study(claim(**BETTER)), runs, {})
     assert one.values["full"] == [-0.1, -0.12, -0.11]
     assert one.outcome == "as predicted"
     assert "at least" not in one.text
@@ -185,17 +185,17 @@ def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_judged(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9,), decoder_only=(0.8, 0.7))
-    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    (one,) = judge_claims(study(claim(**BETTER)), runs, {})
     assert one.outcome == "inconclusive"
     assert one.reasons == ("full has 1 seed, expected at least 3", "decoder only has 2 seeds, expected at least 3")
     assert one.command == "triptych study mine.yaml 'seed=range(1,4)'"
     with pytest.raises(ConfigError, match="score=bleu: expected one of accuracy for classification"):
-        judge_claims(study(claim(**BETTER, score="bleu")), runs)
+        judge_claims(study(claim(**BETTER, score="bleu")), runs, {})
 
 
 def test_a_score_that_is_not_finite_is_a_failed_run(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=(*DECODER, math.nan))
-    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    (one,) = judge_claims(study(claim(**BETTER)), runs, {})
     assert one.shown["decoder_only"] == "82.0 % (3 seeds; 1 of 4 runs failed)"
     assert one.outcome == "as predicted"
 
@@ -217,7 +217,7 @@ def test_all_against_none_needs_three_seeds_for_one_claim_and_four_for_six(write
                 )
         found = [run for run in find_runs([tmp_path / "runs"], tmp_path).runs if run.directory.endswith(folder.name)]
         runs = [replace(run, variant=run.architecture) for run in found]
-        one, *_ = judge_claims(study(*[claim(**BETTER)] * claims), runs)
+        one, *_ = judge_claims(study(*[claim(**BETTER)] * claims), runs, {})
         assert one.reasons == (() if outcome == "as predicted" else ("p is not below 5 % after Holm's correction",))
         assert (one.outcome, one.p) == (outcome, pytest.approx(claims * 2 * 0.5 ** (2 * number)))
 
@@ -226,7 +226,7 @@ def test_unequal_numbers_of_trials_are_inconclusive(write_run, tmp_path: Path) -
     """The best of two configurations per seed against the only one."""
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
     again = [replace(run, params=run.params + 1) for run in runs if run.variant == "full"]
-    (one,) = judge_claims(study(claim(**BETTER)), [*runs, *again])
+    (one,) = judge_claims(study(claim(**BETTER)), [*runs, *again], {})
     assert (one.outcome, one.command) == ("inconclusive", "")
     assert one.reasons == ("unequal numbers of configurations were tried: 2 of full and 1 of decoder_only",)
 
@@ -242,7 +242,7 @@ def test_nothing_is_found_against_the_edge_of_what_was_tried(
             is_best = lr == (best if run.variant == "decoder_only" else 4e-3)
             metrics = {**run.metrics, "val/accuracy": 0.5 if is_best else 0.1}
             runs.append(replace(run, settings={"optimizer.lr": lr}, metrics=metrics))
-    (one,) = judge_claims(study(claim(**BETTER)), runs)
+    (one,) = judge_claims(study(claim(**BETTER)), runs, {})
     said = "the best optimizer.lr of decoder only (0.004) is the largest tried; try 0.008"
     assert (one.outcome, one.reasons) == (outcome, () if best == 2e-3 else (said,))
 
@@ -251,4 +251,4 @@ def test_different_data_are_not_compared(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
     runs = [replace(run, data_sha256=run.variant) for run in runs]
     with pytest.raises(ConfigError, match="not comparable: the runs did not use the same data"):
-        judge_claims(study(claim(**BETTER)), runs)
+        judge_claims(study(claim(**BETTER)), runs, {})

@@ -1,6 +1,7 @@
 """Studies: what their files may say, which trainings they are, and one from its file to its page."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from commands import run
 from triptych.cli import folders, main
 from triptych.config import ConfigError
 from triptych.config.overrides import check_chosen
-from triptych.studies.study import find_studies, read_study
+from triptych.launch.sweep import split_sweep
+from triptych.studies.plan import plan_study
+from triptych.studies.study import find_studies, read_study, values_of
 
 ARMS = {"first": "model=full", "second": "model=decoder_only optimizer.lr=1e-3,2e-3", "third": "init_from={first}"}
 CLAIM = {"statement": "So it is", "rationale": "of that", "better": ["first", "second"]}
@@ -31,7 +34,7 @@ def write(folder: Path, **changes: object) -> Path:
 
 
 def test_each_arm_is_a_sweep(tmp_path: Path) -> None:
-    jobs = read_study(str(write(tmp_path))).jobs(["logger=csv"])
+    jobs = plan_study(read_study(str(write(tmp_path))), ["logger=csv"]).jobs
     assert [[str(job.directory) for job in of_arm] for of_arm in jobs.values()] == [
         [f"outputs/studies/mine/first/seed-{seed}--logger-csv" for seed in (1, 2)],
         [
@@ -49,10 +52,12 @@ def test_each_arm_is_a_sweep(tmp_path: Path) -> None:
 def test_an_arm_begins_from_the_run_of_its_seed(tmp_path: Path) -> None:
     study = read_study(str(write(tmp_path)))
     assert study.needs("third") == {"first"}
-    found = study.jobs([])
+    found = plan_study(study, []).jobs
     for begun, before in zip(found["third"], found["first"], strict=True):
         assert f"init_from={before.directory}" in begun.overrides
-    more = study.jobs(["seed=range(1,4)"])["third"]  # what comes last counts, and the directories are the same
+    more = plan_study(study, ["seed=range(1,4)"]).jobs[
+        "third"
+    ]  # what comes last counts, and the directories are the same
     assert [str(job.directory) for job in more] == [f"outputs/studies/mine/third/seed-{seed}" for seed in (1, 2, 3)]
 
 
@@ -103,6 +108,11 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
         ),
         ({"claims": [{"statement": "x", "better": ["first", "second"]}]}, "rationale"),
         ({"claims": "none"}, "mine.yaml"),
+        (
+            {"variants": {"first": "init_from={second}", "second": "init_from={first}"}},
+            "variants start from each other: ",
+        ),
+        ({"answer": [{"text": "So it is.", "claims": [2]}]}, "answer: claims: 2: expected a number from 1 to 1"),
     ],
 )
 def test_what_a_study_may_not_say(changes: dict[str, object], answer: str, tmp_path: Path) -> None:
@@ -122,25 +132,26 @@ def test_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.yaml: .*No such file"):
         read_study(str(tmp_path / "no.yaml"))
     with pytest.raises(ConfigError, match="variant first: no seed; expected one in common, such as seed=1,2,3"):
-        read_study(str(write(tmp_path, common="task=translation"))).jobs([])
+        plan_study(read_study(str(write(tmp_path, common="task=translation"))), [])
     with pytest.raises(ConfigError, match=r"variant first: .*interval"):
-        read_study(str(write(tmp_path, common="seed=interval(1,2)"))).jobs([])
+        plan_study(read_study(str(write(tmp_path, common="seed=interval(1,2)"))), [])
 
 
 @pytest.mark.parametrize("name", find_studies())
 def test_what_comes_with_triptych(name: str) -> None:
     """Its file is read, and each arm has three seeds at least."""
     study = read_study(name)
-    for jobs in study.jobs([]).values():
-        assert len({override for job in jobs for override in job.overrides if override.startswith("seed=")}) >= 3
-        check_chosen(jobs[0].overrides)
+    assert len({values_of(job)["seed"] for job in split_sweep(shlex.split(study.common))}) >= 3
+    for job in plan_study(study, []).startable:
+        check_chosen(job.overrides)
     assert {arm for claim in study.claims for arm in claim.variants} <= {*study.variants}
     assert study.claims
 
 
 @pytest.mark.parametrize("name", by_day(find_studies(), ["demo", "adapt"]))
 def test_what_it_trains_is_a_configuration(name: str) -> None:
-    for jobs in read_study(name).jobs([]).values():
+    plan = plan_study(read_study(name), [])
+    for jobs in (*plan.trials.values(), *plan.jobs.values()):
         composed(*jobs[0].arguments)
 
 
@@ -201,6 +212,30 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
         wrong.stderr
         == "error: study positons: no such study; expected a name or a YAML file; did you mean positions?\n"
     )
+
+
+def test_a_tuned_study_from_its_file_to_its_page(tmp_path: Path) -> None:
+    """Trials first; a killed one resumes; the page says what was tried and what was chosen."""
+    variants = {"decoder": "model=decoder_only", "full": "model=full"}
+    claims = [{"statement": "So it is", "rationale": "of that", "better": ["full", "decoder"]}]
+    common = " ".join(["experiment=synthetic/copy", "seed=1", *SMALL])
+    tune = "optimizer.lr=1e-3,1e-2 optimizer.weight_decay=0 seed=101"
+    write(tmp_path, variants=variants, claims=claims, common=common, tune=tune)
+    lines = run("study", "mine.yaml", "--print-overrides", cwd=tmp_path).stdout.splitlines()
+    assert [line.rpartition("=")[2].rpartition("/")[2] for line in lines] == [
+        f"seed-101--optimizer.lr-{rate}--optimizer.weight_decay-0" for _ in variants for rate in ("0.001", "0.01")
+    ]
+    finished = run("study", "mine.yaml", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "4 trials to train, 2 at a time (measured: 1 min)" in finished.stdout
+    text = (tmp_path / "outputs" / "studies" / "mine" / "report.md").read_text()
+    for variant in variants:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"- {variant}: optimizer.lr=")]
+        assert " is the best of 4 trials of " in line  # two values are both at an edge, so there are two more
+        assert line in f"- {finished.stdout}".replace("\n", "\n- ")
+    page = (tmp_path / "outputs" / "studies" / "mine" / "report.html").read_text()
+    assert page.count("Tuned: optimizer.lr") == 1
+    assert len(run("study", "mine.yaml", "--print-overrides", cwd=tmp_path).stdout.split()) == 0
 
 
 def test_the_demo_explains_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

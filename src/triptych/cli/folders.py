@@ -140,25 +140,22 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
     if parsed.jobs < 1:
         raise ConfigError(f"--jobs {parsed.jobs}: expected at least 1")
     found = read_study(parsed.name)
-    jobs = found.jobs(parsed.overrides)
     found.overrides = [text for text in parsed.overrides if not text.startswith("seed=")]
     others = [re.sub(r"[^\w.]", "-", text) for text in parsed.overrides if not text.startswith("seed=")]
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
     check_suffix(output, ".html", "an HTML page")
     check_writable("--output", output)
-    if parsed.print_overrides:  # runs initialized from others follow when those are finished
-        waiting = [arm for arm, of_arm in jobs.items() if not all(job.is_done for job in of_arm)]
-        for arm in waiting:
-            if found.needs(arm).isdisjoint(waiting):
-                check_lines(jobs[arm])
-                print(*(" ".join(job.arguments) for job in jobs[arm] if not job.is_done), sep="\n")
+    if parsed.print_overrides:  # runs initialized from others, or from the best trial, follow when those are finished
+        from triptych.studies.plan import plan_study
+
+        left = [job for job in plan_study(found, parsed.overrides).startable if not job.is_done]
+        check_lines(left)
+        print(*(" ".join(job.arguments) for job in left), sep="\n")
         return None
-    from triptych.studies.run import introduce, report_findings, train_variants
+    from triptych.studies.run import report_findings, train_study
 
     again = shlex.join([*parser.prog.split(), *arguments])
-    introduce(found, jobs, parsed.jobs, output, again)
-    train_variants(found, jobs, parsed.jobs, again)
-    return report_findings(found, jobs, output)
+    return report_findings(found, train_study(found, parsed.overrides, parsed.jobs, output, again), output)
 
 
 def check_lines(jobs: "Sequence[Job]") -> None:

@@ -4,7 +4,7 @@ Tested by tests/report/test_findings.py and, for error rates, tests/report/test_
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
@@ -30,7 +30,7 @@ from triptych.report.statistics.significance import (
     seeds_to_decide,
 )
 from triptych.report.statistics.verdicts import Group, group_runs, show_mean
-from triptych.studies.study import Claim, Study
+from triptych.studies.study import Claim, Study, Tuning
 from triptych.tasks.metric_specs import MetricSpec
 
 POWER_OF_ALIKE = 0.9
@@ -121,27 +121,34 @@ class _Measured:
         return [variant for variant, found in self.values.items() if not all(value.reached for value in found)]
 
 
-def judge_claims(study: Study, runs: Sequence[RecordedRun]) -> list[Finding]:
+def judge_claims(study: Study, runs: Sequence[RecordedRun], tunings: Mapping[str, Tuning]) -> list[Finding]:
     """Tests each claim on the seeds of its two variants; p-values are corrected for all claims (Holm 1979).
 
     Args:
         runs: each with its variant.
+        tunings: of the variants that were tuned.
     """
-    measured = [_measure(study, claim, runs) for claim in study.claims]
+    measured = [_measure(study, claim, runs, tunings) for claim in study.claims]
     adjusted = adjust_by_holm([one.test.p for one in measured])
     return [_judge(study, one, p) for one, p in zip(measured, adjusted, strict=True)]
 
 
-def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun]) -> _Measured:
-    own = [run for run in runs if run.variant in claim.variants]
-    groups, names = group_runs(own), ", ".join(claim.variants)
+def claimed_group(study: Study, claim: Claim | None, runs: Sequence[RecordedRun]) -> Group:
+    """Some runs of a study, with the metric that a claim judges; without a claim, that of the task."""
+    groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.variant for run in runs))
     if len(groups) != 1:
         raise ConfigError(f"study {study.name}: {names}: expected runs of one task on one corpus")
     (group,) = groups
-    if claim.score is not None:
+    if claim is not None and claim.score is not None:
         group = replace(group, metric=_score_named(study, claim.score, group))
     if group.scored_differently:
         raise ConfigError(f"study {study.name}: {names} are not comparable: {group.scored_differently}")
+    return group
+
+
+def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun], tunings: Mapping[str, Tuning]) -> _Measured:
+    own = [run for run in runs if run.variant in claim.variants]
+    group = claimed_group(study, claim, own)
     of_variants = {variant: [run for run in own if run.variant == variant] for variant in claim.variants}
     end = min((_spent(claim, run) for run in own), default=math.inf) if claim.target_score is not None else math.inf
     values = {variant: _values(claim, group, found, end) for variant, found in of_variants.items()}
@@ -157,19 +164,25 @@ def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun]) -> _Measur
     scale = Scale(-1) if claim.target_score is not None else group.scale([first, second])
     test = PairTest.of(first, second, scale, claim.margin)
     measured = _Measured(claim, group, values, end, test, test.reasons)
-    return replace(measured, reasons=(*test.reasons, *_problems(measured)))
+    return replace(measured, reasons=(*test.reasons, *_problems(measured, tunings)))
 
 
-def _problems(one: _Measured) -> list[str]:
+def _problems(one: _Measured, tunings: Mapping[str, Tuning]) -> list[str]:
     """Why a claim cannot be decided, apart from the reasons of its test."""
     problems = []
     trials = {variant: {value.trials for value in found} for variant, found in one.values.items()}
+    trials |= {variant: {len(tunings[variant].trials)} for variant in trials if variant in tunings}
     if len(set().union(*trials.values())) > 1:
         numbers = [f"{' or '.join(map(str, sorted(found)))} of {name}" for name, found in trials.items()]
         problems.append(f"unequal numbers of configurations were tried: {' and '.join(numbers)}")
     for variant, lead in zip(one.claim.variants, (1, -1), strict=True):
         if one.claim.margin is not None or one.test.lead != lead:  # a winner may be at an edge
-            problems += one.group.edges([x for x in one.group.contenders if x.runs[0].variant == variant])
+            name = variant.replace("_", " ")
+            problems += (
+                [edge.describe(name) for edge in tunings[variant].edges]
+                if variant in tunings
+                else one.group.edges([x for x in one.group.contenders if x.runs[0].variant == variant])
+            )
     if one.claim.margin is not None and one.unreached:
         problems.append(f"{' and '.join(one.unreached)} did not always reach the score")
     if not any(value.reached for found in one.values.values() for value in found):
@@ -184,7 +197,8 @@ def _score_named(study: Study, name: str, group: Group) -> MetricSpec:
     return known[name]
 
 
-def _what(claim: Claim, group: Group) -> str:
+def name_measure(claim: Claim, group: Group) -> str:
+    """What a claim compares, in words."""
     title = group.metric.title
     if claim.target_score is not None:
         return f"{COSTS[claim.cost_unit]} to {group.metric.show(claim.target_score)} {title} in validation"
@@ -261,7 +275,7 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
         else:
             reasons.append(doubt if test.winner else test.doubt)
     outcome = INCONCLUSIVE if reasons else AS_PREDICTED if is_so else OPPOSITE
-    what, figure = _what(claim, one.group), _draw(claim, one.group)
+    what, figure = name_measure(claim, one.group), _draw(claim, one.group)
     command = _command(study, one) if reasons else ""
     difference = _difference(one)
     least = claim.min_difference

@@ -1,28 +1,28 @@
 """The question, claims and runs of a study, from its YAML file."""
-# Takes a DictConfig: Hydra composes the jobs of a sweep with its own node.
 
 import math
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
-from hydra.errors import HydraException
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import ConfigError, suggestion
-from triptych.launch.sweep import NOT_PLAIN, Job, split_sweep
+from triptych.launch.sweep import NOT_PLAIN, Job
 from triptych.report.labels import COSTS
+from triptych.report.statistics.edges import Edge
 
 FOLDER = Path("outputs/studies")
 """Parent folder of all studies."""
 REFERENCE = re.compile(r"\{(\w+)\}")
 """In the overrides of a variant: the run of another variant with the same seed."""
-SAME_SEED = "@seed"
 
 
 @dataclass
@@ -40,6 +40,7 @@ class Claim:
         extrapolate: counts only test examples beyond the training range of this measure of difficulty.
         target_score: instead, compares the cost until the validation reaches this score.
         cost_unit: ``steps``, ``train_flops`` or ``elapsed_s``.
+        blind: whether the prediction was made before any result like it was known; None: not stated.
     """
 
     statement: str = MISSING
@@ -52,11 +53,71 @@ class Claim:
     extrapolate: str | None = None
     target_score: float | None = None
     cost_unit: str = "steps"
+    blind: bool | None = None
 
     @property
     def variants(self) -> list[str]:
         """The two variants."""
         return [*self.better, *self.equivalent]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination of values of a variant.
+
+    Attributes:
+        values: of the tuned settings.
+        jobs: one per seed.
+        score: on the validation set, the mean over seeds.
+        shown: the score in words.
+    """
+
+    values: dict[str, str]
+    jobs: list[Job]
+    score: float
+    shown: str
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The trials of a variant.
+
+    Attributes:
+        architecture: of the variant.
+        measure: what the scores are.
+        trials: all of them.
+        chosen: the best one.
+        edges: the values of the best one that are the smallest or the largest tried.
+        train_flops: training FLOPs of all trials.
+    """
+
+    architecture: str
+    measure: str
+    trials: list[Trial]
+    chosen: Trial
+    edges: list[Edge]
+    train_flops: float
+
+    def curve(self, key: str) -> dict[float, float]:
+        """The score against a tuned number, with the best values of the other settings; empty for another setting."""
+        fixed = {**self.chosen.values, key: ""}
+        try:
+            return {float(x.values[key]): x.score for x in self.trials if {**x.values, key: ""} == fixed}
+        except ValueError:
+            return {}
+
+
+@dataclass
+class Sentence:
+    """A sentence of the answer.
+
+    Attributes:
+        text: the sentence.
+        claims: the numbers of the claims that it answers, from 1; empty: it describes something else.
+    """
+
+    text: str = MISSING
+    claims: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -70,8 +131,10 @@ class Study:
             trained.
         variants: the overrides of each variant by name; ``{NAME}`` is the run of another variant with the same seed.
         claims: predictions from theory, written before the first run.
+        tune: overrides of the trials, such as ``optimizer.lr=1e-3,2e-3 seed=101``: each variant has a trial for every
+            combination of values that they and its own overrides list. Empty: nothing is tuned.
         scaling: whether laws are fitted to the runs as well.
-        answer: the answer in a sentence; empty before the study has run.
+        answer: the answer in sentences; empty before the study has run.
         name: of its file; not a key of the file.
         place: its name or file, as typed for `triptych study`; not a key.
         overrides: typed overrides of all its runs, except for seeds; not a key.
@@ -82,11 +145,17 @@ class Study:
     common: str = MISSING
     variants: dict[str, str] = MISSING
     claims: list[Claim] = MISSING
+    tune: str = ""
     scaling: bool = False
-    answer: str = ""
+    answer: list[Sentence] = field(default_factory=list)
     name: str = ""
     place: str = ""
     overrides: list[str] = field(default_factory=list)
+
+    @property
+    def conclusion(self) -> str:
+        """The answer as one text."""
+        return " ".join(sentence.text for sentence in self.answer)
 
     @property
     def folder(self) -> Path:
@@ -105,39 +174,23 @@ class Study:
         """The variants that must be trained before this one."""
         return set(REFERENCE.findall(self.variants[variant]))
 
-    def jobs(self, more: list[str]) -> dict[str, list[Job]]:
-        """The runs of each variant.
-
-        Args:
-            more: overrides that come last.
-        """
-        return {variant: self._jobs_of(variant, more) for variant in self.variants}
-
-    def _jobs_of(self, variant: str, more: list[str]) -> list[Job]:
-        own = [*shlex.split(self.common), *shlex.split(self.variants[variant])]
-        texts = [REFERENCE.sub(lambda found: f"{self.folder}/{found[1]}/{SAME_SEED}", text) for text in own]
-        try:
-            jobs = split_sweep([*texts, *more])
-        except HydraException as error:
-            raise ConfigError(f"study {self.name}, variant {variant}: {' '.join(str(error).split())}") from None
-        named = {override_key(text) for text in own if "," in text} | {override_key(text) for text in more} | {"seed"}
-        return [self._job(variant, overrides, named) for overrides in jobs]
-
-    def _job(self, variant: str, overrides: list[str], named: set[str]) -> Job:
-        values = {override_key(override): override.partition("=")[2] for override in overrides}
-        if "seed" not in values:
-            raise ConfigError(
-                f"study {self.name}, variant {variant}: no seed; expected one in common, such as seed=1,2,3"
-            )
-        known = [override.replace(SAME_SEED, f"seed-{values['seed']}") for override in overrides]
-        own = {key: value for key, value in values.items() if key in named}
-        folder = "--".join(f"{key}-{value}" for key, value in own.items())
-        title = " ".join([variant, *(f"{key}={value}" for key, value in own.items())])
-        return Job(known, self.folder / variant / NOT_PLAIN.sub(".", folder), DictConfig({}), title)
+    def panels(self) -> list[list[str]]:
+        """The variants that are tuned together: those that claims compare, directly or through others; each on its own
+        if the study does not tune."""
+        panels = [[variant] for variant in self.variants]
+        for claim in self.claims if self.tune else ():
+            joined = [panel for panel in panels if not {*panel}.isdisjoint(claim.variants)]
+            panels = [panel for panel in panels if panel not in joined] + [[*chain(*joined)]]
+        return panels
 
 
 def override_key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
+
+
+def values_of(overrides: Sequence[str]) -> dict[str, str]:
+    """The values of overrides by key."""
+    return {override_key(override): override.partition("=")[2] for override in overrides}
 
 
 def find_studies() -> dict[str, Path]:
@@ -182,6 +235,14 @@ def _check(study: Study, file: Path) -> None:
                 raise ConfigError(
                     f"{file}: {variant}: {{{other}}} is not another variant{suggestion(other, [*study.variants])}"
                 )
+    try:
+        TopologicalSorter({variant: study.needs(variant) for variant in study.variants}).prepare()
+    except CycleError as error:
+        raise ConfigError(f"{file}: variants start from each other: {', '.join(error.args[1][1:])}") from None
+    for sentence in study.answer:
+        for number in sentence.claims:
+            if not 1 <= number <= len(study.claims):
+                raise ConfigError(f"{file}: answer: claims: {number}: expected a number from 1 to {len(study.claims)}")
     for number, claim in enumerate(study.claims):
         place = f"{file}: claims[{number}]"
         if sorted(map(len, (claim.better, claim.equivalent))) != [0, 2] or len({*claim.variants}) == 1:

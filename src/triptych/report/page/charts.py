@@ -6,7 +6,7 @@ Tested by tests/report/page/test_render.py and tests/report/statistics/test_stan
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
@@ -347,6 +347,29 @@ def _draw_curves(
     layout = make_layout(escape(metric_name(title))) | {
         "xaxis": make_axis(axis_title) | {"rangemode": "tozero"},
         "yaxis": make_axis() | axis,
+        "showlegend": True,
+    }
+    return {"data": traces, "layout": layout}
+
+
+def draw_sensitivity(key: str, measure: str, curves: Mapping[str, tuple[str, Mapping[float, float]]]) -> Figure:
+    """The scores of variants against a tuned setting.
+
+    Args:
+        key: of the setting.
+        measure: what the scores are.
+        curves: of each variant, its architecture and the score of each value.
+    """
+    traces, count = [], Counter[str]()
+    for variant, (architecture, curve) in curves.items():
+        values, scores = zip(*sorted(curve.items()), strict=True)
+        dash = _DASHES[count[architecture] % len(_DASHES)]
+        count[architecture] += 1
+        traces.append(_draw_marked_line(values, scores, architecture, dash, 8) | {"name": escape(variant)})
+    positive = all(value > 0 for _, curve in curves.values() for value in curve)
+    layout = make_layout(escape(measure)) | {
+        "xaxis": make_axis(escape(key)) | {"type": "log" if positive else "linear"},
+        "yaxis": make_axis(),
         "showlegend": True,
     }
     return {"data": traces, "layout": layout}

@@ -46,7 +46,7 @@ class Panel(NamedTuple):
         statement: the prediction.
         rationale: the reason for it.
         text: the result.
-        outcome: ``as predicted``, ``not as predicted`` or ``inconclusive``.
+        outcome: ``as predicted``, ``not as predicted`` or ``inconclusive``; empty: what was tuned.
         command: trains enough seeds to decide it; may be empty.
         figure: a chart of it.
     """

@@ -14,6 +14,7 @@ from triptych.report.labels import setting
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import PrunedRun, RecordedRun
 from triptych.report.statistics.bootstrap import scored_by
+from triptych.report.statistics.edges import Edge
 from triptych.report.statistics.factors import MODEL, check_factors, choose_factor, find_factors, level_of
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
@@ -240,14 +241,10 @@ class Group:
         name = best.runs[0].variant.replace("_", " ") or best.level
         for key in _differing([contender.runs[0] for contender in contenders]).values():
             values = [contender.runs[0].settings.get(key) for contender in contenders]
-            numbers = sorted({x for x in values if isinstance(x, int | float) and not isinstance(x, bool)})
-            if len(numbers) < 2 or (own := best.runs[0].settings.get(key)) not in (numbers[0], numbers[-1]):
-                continue
-            end, inner, size = (
-                (numbers[0], numbers[1], "smallest") if own == numbers[0] else (numbers[-1], numbers[-2], "largest")
-            )
-            beyond = end * end / inner if end * inner > 0 else 2 * end - inner
-            found.append(f"the best {key} of {name} ({end:g}) is the {size} tried; try {beyond:.3g}")
+            numbers = [x for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
+            own = best.runs[0].settings.get(key)
+            if own in numbers and (edge := Edge.find(key, own, numbers)) is not None:
+                found.append(edge.describe(name))
         return found
 
     def best(self, contenders: Sequence[ComparedConfig]) -> ComparedConfig:
