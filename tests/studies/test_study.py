@@ -189,7 +189,17 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     for seed in (1, 2):
         record = json.loads((folder / "full" / f"seed-{seed}" / "summary.json").read_text())
         assert record["init_from"] == f"outputs/studies/mine/decoder/seed-{seed}"
-    findings = json.loads((folder / "report.findings.json").read_text())
+    record = json.loads((folder / "report.findings.json").read_text())
+    findings = record["findings"]
+    assert [(run["variant"], run["seed"]) for run in record["runs"]] == [
+        (variant, seed) for variant in ("full", "decoder") for seed in (1, 2)
+    ]
+    last = json.loads((folder / "full" / "seed-1" / "summary.json").read_text())
+    assert {key: last[key] for key in record["runs"][0] if key in last} == {
+        key: value for key, value in record["runs"][0].items() if key not in ("variant", "settings", "curves")
+    }
+    assert record["runs"][0]["settings"]["init_from"].endswith("decoder/seed-1")
+    assert record["runs"][0]["curves"]["val/exact_match"][0] == [1, 3, 5, 6]
     assert [finding["outcome"] for finding in findings] == ["inconclusive"] * 3
     assert findings[1]["shown"] == dict.fromkeys(("full", "decoder"), "not reached within 4 (0 of 2 runs reached it)")
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
@@ -233,6 +243,8 @@ def test_a_tuned_study_from_its_file_to_its_page(tmp_path: Path) -> None:
         (line,) = [line for line in text.splitlines() if line.startswith(f"- {variant}: optimizer.lr=")]
         assert " is the best of 4 trials of " in line  # two values are both at an edge, so there are two more
         assert line in f"- {finished.stdout}".replace("\n", "\n- ")
+    record = json.loads((tmp_path / "outputs" / "studies" / "mine" / "report.findings.json").read_text())
+    assert [trial["optimizer.lr"] for trial in record["tunings"]["full"]["trials"]] == ["0.001", "0.01", "0.1", "1"]
     page = (tmp_path / "outputs" / "studies" / "mine" / "report.html").read_text()
     assert page.count("Tuned: optimizer.lr") == 1
     assert len(run("study", "mine.yaml", "--print-overrides", cwd=tmp_path).stdout.split()) == 0

@@ -108,7 +108,9 @@ def describe_choice(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str,
         return {name: tuple(header.get(field, "") for field in COLUMNS[kind]) for name, header in headers.items()}
     if kind == "studies":
         studies = {name: yaml.load(text, Loader=yaml.CSafeLoader) for name, text in texts.items()}
-        return {name: tuple(str(study.get(field, "")) for field in COLUMNS[kind]) for name, study in studies.items()}
+        for study in studies.values():
+            study["answer"] = " ".join(sentence["text"] for sentence in study.get("answer", []))
+        return {name: tuple(str(study[field]) for field in COLUMNS[kind]) for name, study in studies.items()}
     said = {name: " ".join(comment_of(text)) for name, text in texts.items()}
     if kind == "models":
         counts = {name: re.search(r": ([\d,]+) parameters", text) for name, text in said.items()}

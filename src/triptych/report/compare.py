@@ -93,6 +93,10 @@ def _list_rows(groups: Sequence[Group], found: Sequence[Sequence[Any]]) -> list[
     ]
 
 
-def finite(record: dict[str, Any]) -> dict[str, Any]:
-    """A flat record with null for non-finite numbers, which JSON does not have."""
-    return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in record.items()}
+def finite(value: Any) -> Any:
+    """Plain data with null for non-finite numbers, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(of_one) for key, of_one in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(finite, value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,7 +24,7 @@ from triptych.report.statistics.edges import Edge
 from triptych.report.statistics.metrics import validation_key
 from triptych.report.statistics.reach import cost_to_reach
 from triptych.studies.findings import claimed_group, name_measure
-from triptych.studies.study import REFERENCE, Study, Trial, Tuning, override_key, values_of
+from triptych.studies.study import REFERENCE, Study, StudyTrial, Tuning, override_key, values_of
 
 MOST_EXTENSIONS = 2
 """How often the tried values are extended."""
@@ -144,7 +144,7 @@ def _choose(study: Study, variant: str, known: Sequence[RecordedRun], jobs: Sequ
     for values, own in combinations.items():
         trained = [runs[job.directory.resolve()] for job in own]
         mean, loss = fmean(map(score, trained)), fmean(run.metrics.get("val/loss", 0.0) for run in trained)
-        trials.append(Trial(dict(zip(grid, values, strict=True)), own, mean, show(mean)))
+        trials.append(StudyTrial(dict(zip(grid, values, strict=True)), own, mean, show(mean)))
         ranks.append((sign * mean if math.isfinite(mean) else -math.inf, -loss))  # equal scores: the lower loss
     chosen = trials[ranks.index(max(ranks))]
     edges = [Edge.find(key, float(chosen.values[key]), numbers) for key, x in grid.items() if (numbers := _numbers(x))]

@@ -4,7 +4,6 @@ Tested by tests/studies/test_study.py.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,16 +16,24 @@ from rich.text import Text
 from triptych.config import amount, counted
 from triptych.launch.local import run_jobs
 from triptych.launch.sweep import collect, own_command
-from triptych.report.compare import compare_runs
+from triptych.report.compare import compare_runs, finite
 from triptych.report.page.charts import draw_sensitivity
 from triptych.report.page.render import Panel
+from triptych.report.read_records import RecordedRun
 from triptych.report.scaling_report import scaling
+from triptych.report.statistics.metrics import validation_key
 from triptych.storage.atomic import write_text
 from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import RECORD
 from triptych.studies.findings import AS_PREDICTED, Finding, judge_claims
 from triptych.studies.plan import StudyPlan, plan_study, read_runs
 from triptych.studies.study import Study, Tuning, find_studies, read_study
+
+RECORDED = (
+    "architecture", "seed", "began", "ended", "steps", "best_step", "params", "train_flops", "wall_time_s", "metrics",
+    "data_sha256", "tokenizer_sha256", "weights_sha256", "git_commit",
+)  # fmt: skip
+"""Keys of summary.json in the record of a study."""
 
 
 def introduce(study: Study, plan: StudyPlan, n_jobs: int, output: Path, again: str) -> None:
@@ -110,12 +117,44 @@ def report_findings(study: Study, plan: StudyPlan, output: Path) -> None:
     if study.scaling:
         ladder = [job.directory for of_variant in plan.jobs.values() for job in of_variant if job.is_done]
         scaling(ladder, output.with_name("scaling.html"))
-    record = [{key: value for key, value in asdict(one).items() if key != "figure"} for one in findings]
-    for one in record:  # JSON has no NaN
-        one["values"] = {key: [x if math.isfinite(x) else None for x in found] for key, found in one["values"].items()}
-    write_text(output.with_suffix(".findings.json"), json.dumps(record, indent=2) + "\n")
+    write_text(output.with_suffix(".findings.json"), write_json(study, findings, plan.tunings, found.runs))
     write_text(output.with_suffix(".md"), write_markdown(study, findings, plan.tunings))
     print_findings(study, findings)
+
+
+def write_json(
+    study: Study, findings: Sequence[Finding], tunings: Mapping[str, Tuning], runs: Sequence[RecordedRun]
+) -> str:
+    """The record of a study, from which its claims can be judged again: findings, trials, and of each run its costs,
+    scores and digests, the settings that differ between runs, and the validation curves of the task's metrics."""
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    differing = [key for key in keys if len({str(run.settings.get(key)) for run in runs}) > 1]
+    record = {
+        "study": study.name,
+        "findings": [{key: value for key, value in asdict(one).items() if key != "figure"} for one in findings],
+        "tunings": {
+            variant: {
+                "measure": tuning.measure,
+                "chosen": tuning.chosen.values,
+                "trials": [{**trial.values, "score": trial.score} for trial in tuning.trials],
+                "edges": [edge.describe(variant) for edge in tuning.edges],
+                "train_flops": tuning.train_flops,
+            }
+            for variant, tuning in tunings.items()
+        },
+        "runs": [
+            {"variant": run.variant}
+            | {key: value for key, value in run.summary.items() if key in RECORDED}
+            | {"settings": {key: run.settings[key] for key in differing if key in run.settings}}
+            | {"curves": {key: [x.steps, x.values] for key, x in run.curves.items() if key in _curves_of(run)}}
+            for run in runs
+        ],
+    }
+    return json.dumps(finite(record), indent=1) + "\n"
+
+
+def _curves_of(run: RecordedRun) -> set[str]:
+    return {validation_key(metric, run) for metric in run.task_info.comparison_metrics}
 
 
 def write_markdown(study: Study, findings: Sequence[Finding], tunings: Mapping[str, Tuning]) -> str:

@@ -62,7 +62,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Trial:
+class StudyTrial:
     """One combination of values of a variant.
 
     Attributes:
@@ -93,8 +93,8 @@ class Tuning:
 
     architecture: str
     measure: str
-    trials: list[Trial]
-    chosen: Trial
+    trials: list[StudyTrial]
+    chosen: StudyTrial
     edges: list[Edge]
     train_flops: float
 
