@@ -107,7 +107,7 @@ def _tune(study: Study, plan: StudyPlan, panel: Sequence[str], more: Sequence[st
             plan.tunings |= tunings
             return
         for grid in grids.values():
-            for key, is_largest in edges:
+            for key, is_largest in sorted(edges):
                 numbers = _numbers(grid.get(key, []))
                 if edge := Edge.find(key, max(numbers) if is_largest else min(numbers), numbers) if numbers else None:
                     grid[key].append(f"{edge.beyond:g}")
