@@ -181,9 +181,14 @@ def test_the_counts_of_batches_of_images_come_back() -> None:
         )
     cost_log, again = (CostTracker(network, lambda module: torch.optim.SGD(module.parameters())) for _ in range(2))
     cost_log.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
+    cost_log.began = "2026-01-02T03:04:05+00:00"
     again.load_state_dict(cost_log.state_dict())
+    assert again.began == cost_log.began
     assert again.shapes == cost_log.shapes
     assert again.flops == (80 * 64 + 7) * cost_log.cost.of_batch((1, 1, 8, 8)) > 0
+    older = {key: value for key, value in cost_log.state_dict().items() if key != "began"}
+    again.load_state_dict(older)
+    assert again.began is None
 
 
 @pytest.fixture(scope="module")

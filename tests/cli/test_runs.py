@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from threading import Thread
@@ -30,6 +32,7 @@ from triptych.config import ConfigError
 from triptych.data import Message, read_audio
 from triptych.models.generation import Sampling
 from triptych.report.attention_maps import attention_maps
+from triptych.report.read_records import read_curves
 from triptych.training.resume import state_to_resume
 
 TINY = [*tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.log_every_n_steps=2"]
@@ -109,6 +112,11 @@ class TestRunDirectory:
             "dates/translation_full", "full", "translation",
         )  # fmt: skip
         assert record["steps"] == 6
+        losses = read_curves(translation / "metrics.csv")["val/loss"].values[:2]
+        assert (record["best_step"], record["best_value"]) == min(zip((3, 6), losses, strict=True), key=itemgetter(1))
+        began, ended = (datetime.fromisoformat(record[key]) for key in ("began", "ended"))
+        assert began.utcoffset() == timedelta(0)
+        assert timedelta(seconds=record["wall_time_s"] - 1) <= ended - began < datetime.now(UTC) - began
         assert record["num_layers"] == {"encoder": 1, "decoder": 1}
         assert 0 < record["optimum"]["test/exact_match"] <= 1
         network = triptych.load(translation).network

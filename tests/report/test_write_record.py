@@ -147,8 +147,11 @@ def test_a_run_that_resumes_from_another_keeps_its_best(tmp_path: Path) -> None:
     finished = run("train", *second, cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert min(validated(tmp_path / "second")) > min(validated(tmp_path / "first"))
-    metrics = summary_of(tmp_path / "second")["metrics"]
-    assert metrics == pytest.approx(summary_of(tmp_path / "first")["metrics"], rel=1e-6)
+    record, earlier = (summary_of(tmp_path / name) for name in ("second", "first"))
+    assert record["metrics"] == pytest.approx(earlier["metrics"], rel=1e-6)
+    kept = ("began", "best_step", "best_value")
+    assert [record[key] for key in kept] == [earlier[key] for key in kept]
+    assert record["ended"] >= earlier["ended"] >= record["began"]
 
     (tmp_path / "first" / "checkpoints" / "best.ckpt").unlink()
     alone = tmp_path / "alone.ckpt"

@@ -45,6 +45,7 @@ class TrainingRun:
         module: LightningModule of the task.
         data: batches.
         cost_log: callback that measures the cost of the training.
+        checkpoints: callback that saves the checkpoints.
         loggers: loggers of the trainer.
         rank: rank of this process.
     """
@@ -54,6 +55,7 @@ class TrainingRun:
     data: DataModule
     trainer: L.Trainer
     cost_log: CostTracker
+    checkpoints: CheckpointSaver
     loggers: Sequence[Logger]
     rank: int
 
@@ -113,7 +115,7 @@ def build_run(plan: Plan, place: RankInfo) -> TrainingRun:
     trainer: L.Trainer = settings.build("trainer", given)
     with error_prefix():
         check_rank_shares(settings.trainer, data, trainer.world_size)
-    return TrainingRun(plan, module, data, trainer, cost_log, loggers, place.rank)
+    return TrainingRun(plan, module, data, trainer, cost_log, checkpoints, loggers, place.rank)
 
 
 def begin_directory(run: TrainingRun) -> None:

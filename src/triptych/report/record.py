@@ -48,6 +48,10 @@ class RunRecord:
     tokens_per_step: float
     steps: int
     skipped_steps: int | None = None
+    best_step: int | None = None
+    best_value: float | None = None
+    began: str | None = None
+    ended: str | None = None
     wall_time_s: float
     tokens_per_second: float
     peak_memory_bytes: int | None = None

@@ -6,6 +6,7 @@ Tested by tests/report/test_write_record.py and tests/cli/test_runs.py.
 import re
 import subprocess
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,10 @@ def make_summary(run: TrainingRun, cost_log: CostTracker, metrics: dict[str, flo
         tokens_per_step=cost_log.tokens / max(trainer.global_step, 1),
         steps=trainer.global_step,
         skipped_steps=run.module.on_nonfinite.skipped,
+        best_step=run.checkpoints.best_step or None,
+        best_value=run.checkpoints.best if run.checkpoints.best_step else None,
+        began=cost_log.began,
+        ended=datetime.now(UTC).isoformat(timespec="seconds"),
         wall_time_s=cost_log.wall_time,
         tokens_per_second=cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
         peak_memory_bytes=peak_memory(task.device),

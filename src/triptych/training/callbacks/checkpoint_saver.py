@@ -49,6 +49,8 @@ class CheckpointSaver(Checkpoint):
         async_save: whether training continues while a copy of the state is written.
 
     Attributes:
+        best: the best value of ``monitor`` so far.
+        best_step: the step of this validation; 0: none.
         stays_stopped: whether a resumed run that a callback stopped early does not train further.
 
     Raises:
@@ -75,7 +77,7 @@ class CheckpointSaver(Checkpoint):
         self.every_n_steps, self.every_n_minutes = every_n_steps, every_n_minutes
         self.files = CheckpointFiles(background=async_save)
         self.best: float = math.inf if mode == "min" else -math.inf
-        self._best_step = 0
+        self.best_step = 0
         self._pending_validation = False
         self._should_stop = False
         self.stays_stopped = True
@@ -89,7 +91,7 @@ class CheckpointSaver(Checkpoint):
         return {
             "best": self.best,
             "monitor": [self.monitor, self.mode],
-            "best_step": self._best_step,
+            "best_step": self.best_step,
             "pending_validation": self._pending_validation,
             "should_stop": self._should_stop,
         }
@@ -99,7 +101,7 @@ class CheckpointSaver(Checkpoint):
         own = [self.monitor, self.mode]
         # The best value of another metric is ignored. Older checkpoints do not name theirs: it is the configured one.
         if state_dict.get("monitor", own) == own:
-            self.best, self._best_step = state_dict["best"], state_dict["best_step"]
+            self.best, self.best_step = state_dict["best"], state_dict["best_step"]
         self._pending_validation, self._should_stop = state_dict["pending_validation"], state_dict["should_stop"]
         self._resumed = True
 
@@ -197,7 +199,7 @@ class CheckpointSaver(Checkpoint):
         value = float(trainer.callback_metrics[self.monitor])
         is_best = value < self.best if self.mode == "min" else value > self.best
         if is_best:
-            self.best, self._best_step = value, trainer.global_step
+            self.best, self.best_step = value, trainer.global_step
         if is_best or self._is_due(trainer) or trainer.should_stop:
             self._save(trainer, is_best=is_best)
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
+from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
@@ -53,6 +54,7 @@ class CostTracker(L.Callback):
         shapes: number of batches of each shape that this process has trained on.
         unanswered: number of positions in these batches for which the head was not computed.
         seconds: time spent in training batches.
+        began: when the first process of the run began; None if an older checkpoint does not say it.
         wall_time: seconds of the run so far, including validation, without the time between stop and resume.
     """
 
@@ -67,6 +69,7 @@ class CostTracker(L.Callback):
         self._slots = 0
         self._logged = (0, 0, 0.0)  # tokens and slots of all ranks, and seconds, at the last log row
         self._batch_started = 0.0
+        self.began: str | None = datetime.now(UTC).isoformat(timespec="seconds")
         self._started, self._earlier = time.perf_counter(), 0.0
         self._ended: float | None = None
 
@@ -107,11 +110,12 @@ class CostTracker(L.Callback):
             "slots": total._slots,
             "logged": list(total._logged),
             "wall_time": total.wall_time,
+            "began": self.began,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the counts from a checkpoint; rank 0 takes those of all ranks."""
-        self._earlier = state_dict["wall_time"]
+        self._earlier, self.began = state_dict["wall_time"], state_dict.get("began")
         if dist.is_initialized() and dist.get_rank():
             return
         self.tokens, self.seconds, self._slots = (state_dict[key] for key in ("tokens", "seconds", "slots"))
