@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from triptych.config import amount, duration
@@ -17,6 +17,7 @@ from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
+from triptych.report.statistics.standings import describe_training
 from triptych.report.statistics.verdicts import Group, Verdict
 
 _WIDE = 120
@@ -41,6 +42,12 @@ def print_tables(
         while _width(columns, group) > console.width and next(reversed(columns)) != "value":
             columns.popitem()  # costs come last; varied settings and the value stay
         console.print(_table(group, columns, console))
+        rows = describe_training(group)
+        heads = [Column(head, overflow="fold") for head in rows[0]]
+        training = Table(*heads, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for row in rows:
+            training.add_row(*map(Text, row.values()))
+        console.print(training)
         console.print(Text(verdict.text, style="bold"))
         if verdict.commands:
             lines = [f"More seeds would probably decide it ({verdict.price}):", *verdict.commands]

@@ -121,6 +121,19 @@ def test_the_page_says_what_the_runs_show(page: Path, seven_runs: Path) -> None:
         assert sample["input"] in text
 
 
+def test_page_and_terminal_say_how_each_configuration_was_trained(
+    write_run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = {"began": "2026-03-01T10:00:00+00:00", "ended": "2026-03-01T11:00:00+00:00"}
+    for architecture in ("full", "decoder_only"):
+        write_run(architecture, "classification", {"test/accuracy": 0.9}, changes={"best_step": 400, **times})
+    compare([tmp_path / "runs"], tmp_path / "page.html")
+    row = ["full", "1", "0", "1", "400", "800", "2026-03-01"]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", (tmp_path / "page.html").read_text().split("<h3>Training</h3>")[1])
+    assert cells[:7] == row
+    assert row in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_wrong_outputs_are_marked_and_only_those(page: Path) -> None:
     source = page.read_text(encoding="utf-8").split("<script>")[0]
     wrong = re.findall(r'<span class="wrong"[^>]*>(.*?)</span>', source)

@@ -24,7 +24,12 @@ from triptych.report.read_records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.significance import student_interval
-from triptych.report.statistics.standings import compare_pairs, note_test_noise, summarize_configurations
+from triptych.report.statistics.standings import (
+    compare_pairs,
+    describe_training,
+    note_test_noise,
+    summarize_configurations,
+)
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 
 WORDS = [
@@ -323,3 +328,26 @@ class TestDifficulty:
         figures = draw_difficulty(translated(rows, rows))
         assert list(figures) == [INPUT_WORDS]
         assert figures[INPUT_WORDS]["layout"]["title"]["text"] == "BLEU by input length"
+
+
+def test_a_row_says_how_a_configuration_was_trained(write_run, tmp_path: Path) -> None:
+    """A decoder of another version did not record everything, and a run of it has failed."""
+    for architecture, values in {"full": (0.9, 0.91, 0.92), "decoder_only": (0.8, 0.81, 0.0)}.items():
+        for seed, value in enumerate(values, start=1):
+            times = {"began": f"2026-03-0{seed}T23:00:00+00:00", "ended": f"2026-03-0{seed + 1}T01:00:00+00:00"}
+            changes = {"steps": 2000 + seed, "best_step": 400 * seed, **times} if architecture == "full" else {}
+            metrics = {"test/exact_match": value}
+            write_run(architecture, "translation", metrics, seed=seed, changes=changes, settings={"batch": {"size": 8}})
+    expected = {"seeds": "1, 2, 3", "trials": "1"}
+    full = {"failed runs": "0", "best step": "800", "last step": "2,002", "dates": "2026-03-01 to 2026-03-04"}
+    decoder = {"failed runs": "1", "best step": "", "last step": "800", "dates": ""}
+    rows = describe_training(group_of(tmp_path))
+    assert rows == [
+        {"configuration": name, **expected, **own} for name, own in (("full", full), ("decoder-only", decoder))
+    ]
+
+
+def test_columns_that_no_record_fills_are_not_shown(write_run, tmp_path: Path) -> None:
+    write_run("full", "classification", {"test/accuracy": 0.9})
+    (row,) = describe_training(group_of(tmp_path))
+    assert list(row) == ["configuration", "seeds", "failed runs", "trials", "last step"]

@@ -18,7 +18,7 @@ from triptych.report.read_records import RecordedRun, RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.reach import reach
-from triptych.report.statistics.standings import PairDifference, SeedSummary
+from triptych.report.statistics.standings import PairDifference, SeedSummary, describe_training
 from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
 from triptych.tasks.metric_specs import MetricSpec
 
@@ -127,6 +127,7 @@ def _describe_section(
         "caveats": find_caveats(group),
         "is_beyond_optimum": _is_beyond_optimum(group),
         "standings": [*_tabulate_standings(group, standings)],
+        "training": [[Cell(k.capitalize(), "words", x) for k, x in row.items()] for row in describe_training(group)],
         "has_costs": reach(group) is not None,
         "duels": [*_tabulate_duels(group.metric, duels)],
         "charts": [figures for plot in plots if (figures := plot(group))],

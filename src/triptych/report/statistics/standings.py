@@ -60,6 +60,29 @@ def summarize_configurations(group: Group) -> list[SeedSummary]:
     return [_standing(group, contender) for contender in group.contenders]
 
 
+def describe_training(group: Group) -> list[dict[str, str]]:
+    """A row per configuration: its seeds, failed runs, the number of configurations tried of its level, the step of the
+    best validation and the last step (means over the runs), and the dates of training. Columns that no record fills are
+    left out."""
+    found, tried, rows = group.by_level(), group.num_tried(), list[dict[str, str]]()
+    scale = group.scale([group.sample(group.best(contenders)) for contenders in found.values()])
+    for level, contender in [(level, one) for level, contenders in found.items() for one in contenders]:
+        runs, sample = contender.runs, group.sample(contender)
+        best = [run.best_step for run in runs if run.best_step is not None]
+        days = sorted(time[:10] for run in runs for time in (run.began, run.ended) if time)
+        row = {
+            "configuration": contender.name,
+            "seeds": ", ".join(map(str, sample.seeds)),
+            "failed runs": str(len(runs) - len(scale.learned(sample))),
+            "trials": str(tried[level]),
+            "best step": f"{fmean(best):,.0f}" if best else "",
+            "last step": f"{fmean(run.steps for run in runs):,.0f}",
+            "dates": " to ".join(dict.fromkeys((*days[:1], *days[-1:]))),
+        }
+        rows.append(row)
+    return [{head: text for head, text in row.items() if any(other[head] for other in rows)} for row in rows]
+
+
 def compare_pairs(group: Group) -> list[PairDifference]:
     """Compares each pair of architectures in a group; empty if they are not comparable."""
     found = [] if group.not_comparable else group.by_level().values()
