@@ -18,6 +18,7 @@ from triptych.report.statistics.edges import Edge
 from triptych.report.statistics.factors import MODEL, check_factors, choose_factor, find_factors, level_of
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
+from triptych.report.statistics.raised_seeds import describe_raised_seeds
 from triptych.report.statistics.significance import MIN_SEEDS, pool_deviations, seeds_to_decide
 from triptych.tasks.metric_specs import MetricSpec
 
@@ -356,7 +357,7 @@ def judge(group: Group) -> Verdict:
     else:
         chosen = {name: group.best(contenders) for name, contenders in found.items()}
         winner, reasons, text, more_seeds_help = _compare(group, chosen)
-        text += _choice(found, chosen)
+        text += _choice(found, chosen) + describe_raised_seeds([config.runs for config in chosen.values()])
         outcome = INCONCLUSIVE if winner is None else BETTER
         if more_seeds_help and (seeds := _wanted_seeds(group, [*chosen.values()])):
             commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen.values())
