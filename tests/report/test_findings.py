@@ -222,13 +222,26 @@ def test_all_against_none_needs_three_seeds_for_one_claim_and_four_for_six(write
         assert (one.outcome, one.p) == (outcome, pytest.approx(claims * 2 * 0.5 ** (2 * number)))
 
 
-def test_unequal_numbers_of_trials_are_inconclusive(write_run, tmp_path: Path) -> None:
-    """The best of two configurations per seed against the only one."""
+def test_variants_at_the_floor_are_not_equivalent(write_run, tmp_path: Path) -> None:
+    """At 0, 0 and 1 of 1,000 examples, the interval is within the margin because there is no room."""
+    for architecture in ("full", "decoder_only"):
+        for seed, value in enumerate((0.0, 0.0, 0.001), 1):
+            write_run(architecture, "translation", {"test/exact_match": value}, seed=seed)
+    runs = [replace(run, variant=run.architecture) for run in find_runs([tmp_path / "runs"], tmp_path).runs]
+    (one,) = judge_claims(study(claim(equivalent=["full", "decoder_only"], margin=0.05)), runs, {})
+    assert one.p < 0.001
+    reasons = ("no variant is better than guessing", "both variants are within two margins of the floor")
+    assert (one.outcome, one.reasons, one.command) == ("inconclusive", reasons, "")
+
+
+@pytest.mark.parametrize("trials", [2, 24])
+def test_unequal_numbers_of_trials_are_inconclusive(write_run, tmp_path: Path, trials: int) -> None:
+    """The best of several configurations per seed against the only one."""
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
-    again = [replace(run, params=run.params + 1) for run in runs if run.variant == "full"]
+    again = [replace(run, params=run.params + i) for run in runs if run.variant == "full" for i in range(1, trials)]
     (one,) = judge_claims(study(claim(**BETTER)), [*runs, *again], {})
     assert (one.outcome, one.command) == ("inconclusive", "")
-    assert one.reasons == ("unequal numbers of configurations were tried: 2 of full and 1 of decoder_only",)
+    assert one.reasons == (f"unequal numbers of configurations were tried: {trials} of full and 1 of decoder_only",)
 
 
 @pytest.mark.parametrize(("best", "outcome"), [(2e-3, "as predicted"), (4e-3, "inconclusive")])

@@ -106,6 +106,20 @@ def test_scores_of_another_test_are_not_comparable(judged: Judge, key: str, valu
     assert verdict.text == f"Not comparable: the runs were tested with different values of {key} (1.0, {value})."
 
 
+def test_another_trainer_and_another_test(judged: Judge) -> None:
+    """The scores are not comparable in the first place, and the audit names all three settings."""
+    full, decoder = (
+        {"trainer": {"gradient_clip_val": clip, "accumulate_grad_batches": batches, "limit_test_batches": share}}
+        for clip, batches, share in ((None, 2, 0.1), (1.0, 1, 1.0))
+    )
+    group, verdict = judged(full, decoder)
+    assert (verdict.outcome, verdict.winner) == ("not comparable", None)
+    assert verdict.text.startswith("Not comparable: the runs were tested with different values of trainer.limit_test")
+    (difference,) = audit(group)
+    keys = ("gradient_clip_val", "accumulate_grad_batches", "limit_test_batches")
+    assert difference.text == f"The settings differ: {', '.join(f'trainer.{key}' for key in keys)}."
+
+
 def settings_of(composed: Callable[..., Any], folder: Path, *overrides: str) -> dict[str, object] | None:
     """The settings of a run, as its ``config.yaml`` has them; None if the architecture cannot do the task."""
     try:

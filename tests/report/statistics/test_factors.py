@@ -56,6 +56,15 @@ def test_two_attentions_in_one_sweep_are_compared(sweep: Sweep) -> None:
     assert (pair.first, pair.second) == ("attention=multi_head", "attention=performer")
 
 
+def test_two_seeds_of_two_attentions_need_a_third(sweep: Sweep) -> None:
+    (group,) = group_runs([run for run in sweep() if run.seed < 3])
+    verdict = judge(group)
+    assert (verdict.outcome, verdict.winner, len(verdict.commands)) == ("inconclusive", None, 2)
+    assert verdict.reasons == tuple(
+        f"attention={name} has 2 seeds, expected at least 3" for name in ("multi_head", "performer")
+    )
+
+
 def test_a_rate_that_was_tuned_is_not_compared(sweep: Sweep) -> None:
     """Each attention is compared at its best rate."""
     runs = sweep((1e-3, 2e-3, 4e-3))

@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -191,6 +192,13 @@ class TestSeveralConfigurations:
         assert (verdict.winner, verdict.commands) == (None, ())
         assert verdict.reasons == ("unequal numbers of configurations were tried: 2 of full and 1 of decoder-only",)
 
+    def test_the_best_of_24_against_one_is_no_winner(self, group: Group) -> None:
+        full, _, decoder = (contender.runs[:3] for contender in group.contenders)
+        trials = [replace(run, settings={"optimizer.lr": i}) for i in range(1, 25) for run in full]
+        verdict = judge(replace(group, runs=(*trials, *decoder)))
+        assert verdict.winner is None
+        assert verdict.reasons[0] == "unequal numbers of configurations were tried: 24 of full and 1 of decoder-only"
+
     def test_a_seed_twice_is_no_seed(self, write_run, tmp_path: Path) -> None:
         for architecture, values in CLEAR.items():
             for number, value in enumerate(values):
@@ -269,8 +277,10 @@ class TestScoredOnTheSame:
         assert verdict.text.endswith("Scored on the same bytes, those of the continuation.")
         assert duel.paired is not None
 
-    def test_different_numbers_are_not_compared(self, judged_bytes) -> None:
-        verdict, found = judged_bytes(full=[400, 300, 534], decoder_only=[400, 300, 310])
+    @pytest.mark.parametrize("decoder", [[400, 300, 310], [400, 300, 300, 10]], ids=["truncated", "windows"])
+    def test_different_numbers_are_not_compared(self, judged_bytes, decoder: list[int]) -> None:
+        """Nor are the lines that seem to be the same: with windows, the index is that of a window."""
+        verdict, found = judged_bytes(full=[400, 300, 534], decoder_only=decoder)
         assert (verdict.winner, verdict.commands, found) == (None, (), [])
         assert verdict.text == "Not comparable: the runs scored different numbers of bytes (1,010 and 1,234)."
 
