@@ -46,6 +46,7 @@ class Finding:
         claim: the claim.
         what: the compared quantity, such as ``exact match beyond the training length``.
         values: of each variant, one per seed.
+        grain: the resolution of these values, of each variant.
         shown: their means in words.
         difference: first minus second, in words, with its interval.
         p: the p-value, with Holm's correction for all claims of the study.
@@ -58,6 +59,7 @@ class Finding:
     claim: Claim
     what: str
     values: dict[str, list[float]]
+    grain: dict[str, float]
     shown: dict[str, str]
     difference: str
     p: float
@@ -281,7 +283,8 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
     least = claim.min_difference
     if not reasons and least is not None and test.is_within(least):
         difference += f", better by less than matters ({least:g})"
-    return Finding(claim, what, one.numbers, _show(one), difference, p, outcome, tuple(reasons), command, figure)
+    grain = {variant: max((value.grain for value in found), default=0.0) for variant, found in one.values.items()}
+    return Finding(claim, what, one.numbers, grain, _show(one), difference, p, outcome, tuple(reasons), command, figure)
 
 
 def _command(study: Study, one: _Measured) -> str:
