@@ -185,7 +185,7 @@ def test_the_command_that_tests_the_best_trial(
             study.tell(trial, jobs)
 
     monkeypatch.setattr(OptunaSearch, "_run", finish)
-    monkeypatch.setattr(triptych.search.page, "report", lambda studies, path, tests: commands.update(tests))
+    monkeypatch.setattr(triptych.search.page, "report", lambda studies, path, tests, more: commands.update(tests))
     monkeypatch.setattr(sys, "argv", sys.argv)
     (tmp_path / "sweepers").mkdir()
     where = ["--config-dir=my conf", f"hydra.searchpath=[file://{tmp_path}/sweepers]"]

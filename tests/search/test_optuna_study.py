@@ -377,7 +377,12 @@ def page_in(tmp_path: Path) -> Path:
     search(tmp_path, with_settings(n_trials=12))
     name = "study <two>-with-a-name-that-is-wider-than-the-screen-of-a-phone"
     studies = [study_in(tmp_path), study_in(tmp_path, name=name)]
-    report(studies, tmp_path / "search.html", {"study": "triptych train -m optimizer.lr=1"})
+    report(
+        studies,
+        tmp_path / "search.html",
+        {"study": "triptych train -m optimizer.lr=1"},
+        ["triptych train -m optimizer.lr=1 seed=2,3,4"],
+    )
     return tmp_path / "search.html"
 
 
@@ -439,7 +444,7 @@ def test_a_study_has_the_colour_of_its_architecture(tmp_path: Path) -> None:
         for run in folder.glob("run-*"):
             note_architecture(run, name)
         studies.append(study_in(folder, name=name))
-    report(studies, tmp_path / "search.html", {})
+    report(studies, tmp_path / "search.html", {}, [])
     figure, *_ = figures_in(tmp_path / "search.html")
     colours = [(trace["name"], trace["marker"]["color"]) for trace in figure["data"] if trace["mode"] == "markers"]
     assert colours == [(name, f"var(--{name})") for name in names]
@@ -456,7 +461,7 @@ def test_each_trial_of_a_search_over_models_has_the_colour_of_its_model(models: 
         for step in (20, 10):
             study.optuna._storage.set_trial_intermediate_value(study.trials[-1]._trial_id, step, float(trial.number))
         study.tell(trial, [job])
-    report([study], tmp_path / "search.html", {})
+    report([study], tmp_path / "search.html", {}, [])
     history, *others = figures_in(tmp_path / "search.html")
     points, complete, recorded = [], [], []
     for trace in history["data"]:

@@ -59,6 +59,9 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
         assert [record[key] for key in ("samples", "optimum", "confusion_matrix")] == [[], {}, None]
         assert not (tmp_path / "search" / name / "predictions.jsonl").exists()
     best = min(trials, key=lambda name: trials[name]["metrics"]["val/loss"])
+    confirm = shlex.split(finished.stdout.partition("is partly lucky):\n")[2].partition("\n")[0])
+    tested = shlex.split(finished.stdout.rpartition("compare them:\n")[2].partition("\n")[0])
+    assert confirm == [*tested, "seed=2,3,4"]
 
     untested = run("compare", "search", cwd=tmp_path)
     assert untested.returncode == 1

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from os.path import relpath
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import optuna
@@ -36,14 +37,16 @@ HEADINGS = ("search", "trials", "best", "parameters")
 MIN_TRIALS = 5
 """Number of complete trials needed to estimate parameter importances."""
 TO_TEST = "To test the best trials (without training again) and to compare them"
+TO_CONFIRM = "To confirm the best trials with seeds that no trial had (the best of many is partly lucky)"
 NAMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
-def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str]) -> None:
-    """Prints the best trial of each study with the commands that test them, and writes the page.
+def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str], confirmations: Sequence[str]) -> None:
+    """Prints the best trial of each study with the commands that test and confirm them, and writes the page.
 
     Args:
-        tests: the test command of each study that has a best trial.
+        tests: the command that tests the best trial, of each study that has one.
+        confirmations: the commands that train them with other seeds.
     """
     settings = studies[0].settings
     table = Table(title=f"best {settings.metric} ({settings.direction}d)", title_justify="left", show_lines=True)
@@ -52,26 +55,25 @@ def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str])
     rows = [summarize_study(study) for study in studies]
     best = [directory for study in studies if study.best is not None for directory in list_runs(study.best)]
     compare = shlex.join(["triptych", "compare", *best, "--output", str(path.with_name("report.html"))])
-    commands = "\n".join([*tests.values(), compare]) if best else ""
+    commands = "\n".join([*tests.values(), compare])
     for cells in rows:
         table.add_row(*cells)
     Console().print(table)
     found = draw_history(studies)
-    context = {
+    context: dict[str, Any] = {
         "settings": settings,
         "metric": metric_name(settings.metric),
         "headings": HEADINGS,
         "best": rows,
-        "to_test": TO_TEST,
-        "commands": commands,
+        "commands": {TO_CONFIRM: "\n".join(confirmations), TO_TEST: commands} if best else {},
         "history": found,
         "studies": [describe_study(study, path.parent) for study in studies],
         "has_charts": bool(found),
     }
     write_text(path, render_template("search.html", context))
     print(path)
-    if commands:
-        print(f"{TO_TEST}:\n{commands}")
+    for purpose, lines in context["commands"].items():
+        print(f"{purpose}:\n{lines}")
 
 
 def summarize_study(study: OptunaStudy) -> list[str]:

@@ -89,7 +89,11 @@ class OptunaSearch(Sweeper):
                     time.sleep(PATIENCE_S)
                 else:
                     working.remove(study)
-        report(studies, folder / "search.html", {s.name: self._test_command(s) for s in studies if s.best is not None})
+        best = [study for study in studies if study.best is not None]
+        tests = {study.name: self._command(study, study.settings.seeds or ()) for study in best}
+        report(
+            studies, folder / "search.html", tests, [self._command(study, self._fresh_seeds(study)) for study in best]
+        )
 
     def _settings(self) -> "SearchSettings":
         """The validated settings."""
@@ -179,17 +183,27 @@ class OptunaSearch(Sweeper):
             jobs += jobs_of(self._loader, self._config, [[*self._overrides[study.name], *own]])
         return jobs
 
-    def _test_command(self, study: "OptunaStudy") -> str:
-        """The command that tests the best trial of a study: that of its runs, without the search. Trained runs are not
-        trained again; they validate once more, test, and complete their records."""
+    def _command(self, study: "OptunaStudy", seeds: Sequence[int]) -> str:
+        """The command of the best trial of a study without the search. With the seeds of the trial, its runs are not
+        trained again; they validate once more, test, and complete their records.
+
+        Args:
+            seeds: empty: that of the configuration.
+        """
         from triptych.search.space import as_overrides
 
         assert study.best is not None
         folders = [word for word in train_command(self._config) if word.startswith("--config-dir=")]
         of_hydra = [o for o in self._config.hydra.overrides.hydra if not o.lstrip("+~").startswith(OF_SEARCH)]
-        seeds = [f"seed={','.join(map(str, study.settings.seeds))}"] if study.settings.seeds else []
-        own = [*self._overrides[study.name], *as_overrides(study.best.params), *seeds]
+        own = [o for o in self._overrides[study.name] if not (seeds and o.startswith("seed="))]
+        own += [*as_overrides(study.best.params), *([f"seed={','.join(map(str, seeds))}"] if seeds else [])]
         return shlex.join(map(self._redact, ["triptych", "train", "-m", *folders, *of_hydra, *own]))
+
+    def _fresh_seeds(self, study: "OptunaStudy") -> range:
+        """Three seeds that no trial has."""
+        typed = [int(o.partition("=")[2]) for o in self._overrides[study.name] if o.startswith("seed=")]
+        last = max([self._config.seed, *typed, *(study.settings.seeds or ())])
+        return range(last + 1, last + 4)
 
     def _run(self, study: "OptunaStudy", trials: "Sequence[Trial]") -> None:
         """Runs the jobs of some trials, seed after seed, and records the results."""
