@@ -3,7 +3,9 @@
 import json
 import math
 import re
+import subprocess
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -109,3 +111,15 @@ def test_the_page_is_that_of_the_record(name: str) -> None:
 
 def test_the_records_are_small() -> None:
     assert sum(file.stat().st_size for file in RECORDS.glob("*.json")) < 3e6
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", REDONE)
+def test_predictions_were_committed_before_their_runs(name: str) -> None:
+    for claim in read_study(name).claims:
+        search = ["git", "log", "--format=%cI", "-S", claim.statement[:40], "--", f"conf/study/{name}.yaml"]
+        dates = subprocess.run(
+            search, cwd=RECORDS.parents[1], capture_output=True, text=True, check=True
+        ).stdout.split()
+        began = min(datetime.fromisoformat(run["began"]) for run in record_of(name)["runs"])
+        assert datetime.fromisoformat(dates[-1]) < began, claim.statement

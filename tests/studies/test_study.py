@@ -174,6 +174,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
         {"statement": "Both copy half", "rationale": "it is easy", "better": ["full", "decoder"], "target_score": 0.5},
         {"statement": "They are alike", "rationale": "both are new", "equivalent": ["full", "decoder"], "margin": 0.5},
     ]
+    claims[1]["blind"] = True
     common = " ".join(["experiment=synthetic/copy", "seed=1,2", *SMALL])
     write(tmp_path, variants=arms, claims=claims, common=common)
     finished = run("study", "mine.yaml", "--jobs", "2", cwd=tmp_path)
@@ -205,7 +206,8 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for claim in claims:
         assert claim["statement"] in page
-        assert f"| {claim['statement']} | {claim['rationale']} |" in text
+        known = " (predicted blind)" if "blind" in claim else ""
+        assert f"| {claim['statement']} | {claim['rationale']}{known} |" in text
     again = run("study", "mine.yaml", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("done already") == 4

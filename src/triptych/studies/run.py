@@ -110,8 +110,7 @@ def report_findings(study: Study, plan: StudyPlan, output: Path) -> None:
     found = read_runs(plan.jobs, output.parent)
     findings = judge_claims(study, found.runs, plan.tunings)
     panels = [
-        Panel(one.claim.statement, one.claim.rationale, one.text, one.outcome, one.command, one.figure)
-        for one in findings
+        Panel(one.claim.statement, one.claim.reason, one.text, one.outcome, one.command, one.figure) for one in findings
     ]
     compare_runs(found, output, study.question, panels + draw_tunings(study, plan.tunings))
     if study.scaling:
@@ -160,7 +159,7 @@ def _curves_of(run: RecordedRun) -> set[str]:
 def write_markdown(study: Study, findings: Sequence[Finding], tunings: Mapping[str, Tuning]) -> str:
     """The findings, and what was tuned, as a page of the documentation."""
     rows = [["prediction", "reason", "result", "outcome"], ["---"] * 4]
-    rows += [[one.claim.statement, one.claim.rationale, one.text, f"**{one.outcome}**"] for one in findings]
+    rows += [[one.claim.statement, one.claim.reason, one.text, f"**{one.outcome}**"] for one in findings]
     table = "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows)
     tuned = "\n".join(f"- {describe_tuning(variant, tuning)}" for variant, tuning in tunings.items())
     parts = [f"# {study.question}", study.conclusion, f"    {study.command()}", study.runtime_note, table, tuned]

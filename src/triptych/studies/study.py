@@ -60,6 +60,12 @@ class Claim:
         """The two variants."""
         return [*self.better, *self.equivalent]
 
+    @property
+    def reason(self) -> str:
+        """The rationale, and whether results like it were known before."""
+        known = {True: " (predicted blind)", False: " (predicted after earlier results)", None: ""}
+        return self.rationale + known[self.blind]
+
 
 @dataclass(frozen=True)
 class StudyTrial:
