@@ -1,7 +1,6 @@
 """Shows the jobs of a sweep, a study or an array from their run directories, on any computer with access to these. If
 squeue is available, it gives the state of SLURM tasks."""
 
-import csv
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from rich.text import Text
 from triptych.config import ConfigError, RunError, about_duration, counted, duration, nearest
 from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, State, queue
 from triptych.storage.redaction import Redactor
-from triptych.storage.run_directory import SIGNS, RunDirectory, find_directories
+from triptych.storage.run_directory import SIGNS, RunDirectory, find_directories, read_rows
 
 STATES = {
     "running": "green",
@@ -305,15 +304,6 @@ def last_line(log: Path) -> str:
     lines = [part.strip() for part in re.split(r"[\r\n]", plain) if part.strip()]
     lines = [line for line in lines if not line.startswith(OF_SLURM)]
     return lines[-1] if lines else ""
-
-
-def read_rows(table: Path) -> list[dict[str, str]]:
-    """The complete rows of a ``metrics.csv``."""
-    if not table.is_file():
-        return []
-    text = table.read_text(encoding="utf-8", errors="replace").replace("\0", "")
-    rows = csv.DictReader(text.splitlines(keepends=True))
-    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
 
 
 def goal_of(config: Path) -> int | None:

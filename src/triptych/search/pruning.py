@@ -7,7 +7,6 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from triptych.config import counted
-from triptych.data import Batch
 from triptych.search.trials import PrunerName, check_optuna, make_pruner, open_storage, storage_errors
 from triptych.training.callbacks.checkpoint_saver import CheckpointSaver, check_metric, validation_metrics
 from triptych.training.lightning_module import TrainingModule
@@ -91,9 +90,7 @@ class Pruning(L.Callback):
                 pruned = trainer.is_global_zero and self._report(trainer)
             self._is_pruned = trainer.strategy.broadcast(pruned)
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: object) -> None:
         """Ends the run between two steps, with a checkpoint."""
         if self._is_pruned:
             (checkpoints,) = (callback for callback in trainer.callbacks if isinstance(callback, CheckpointSaver))  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """The file names in a run directory, and the state of a run."""
 
+import csv
 import json
 import shlex
 from collections.abc import Mapping
@@ -71,6 +72,15 @@ class RunDirectory:
             return False
         except (ValueError, LookupError, TypeError):  # damaged, which its reader reports
             return True
+
+
+def read_rows(table: Path) -> list[dict[str, str]]:
+    """The rows of a ``metrics.csv``, without truncated or damaged lines; none: the file does not exist."""
+    if not table.is_file():
+        return []
+    text = table.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    rows = csv.DictReader(text.splitlines(keepends=True))
+    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
 
 
 def is_tested(metrics: Mapping[str, object]) -> bool:

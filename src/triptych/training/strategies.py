@@ -60,20 +60,15 @@ class FSDP(ModelParallelStrategy):
         ValueError: if the timeout is not positive.
     """
 
+    restore_checkpoint_after_setup = False
+    """The weights are restored before they are sharded, and callbacks have their state from the start."""
+    lightning_restore_optimizer = True
+    """By ``load_optimizer_state_dict``."""
+
     def __init__(self, *, timeout: float = 1800.0) -> None:
         super().__init__(
             tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=process_group_timeout(timeout)
         )
-
-    @property
-    def restore_checkpoint_after_setup(self) -> bool:
-        """False: the weights are restored before they are sharded, and callbacks have their state from the start."""
-        return False
-
-    @property
-    def lightning_restore_optimizer(self) -> bool:
-        """True, by ``load_optimizer_state_dict``."""
-        return True
 
     def setup_environment(self) -> None:
         """Connects the processes; the weights are sharded over all of them."""
@@ -222,16 +217,11 @@ def check_place(config: DictConfig, place: RankInfo) -> int:
     world_size = trainer.num_devices * trainer.num_nodes
     if place.starter is None and trainer.num_nodes > 1:
         raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: start several nodes with srun or torchrun")
+    asked = f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}"
     if place.starter is not None and world_size != place.world_size:
-        raise ConfigError(
-            f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
-            f"but {place.starter} started {place.world_size} processes"
-        )
+        raise ConfigError(f"{asked}, but {place.starter} started {place.world_size} processes")
     if (tasks := tasks_per_node(place)) and tasks != {trainer.num_devices}:
-        raise ConfigError(
-            f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
-            f"but {place.starter} started {' or '.join(map(str, sorted(tasks)))} per node"
-        )
+        raise ConfigError(f"{asked}, but {place.starter} started {' or '.join(map(str, sorted(tasks)))} per node")
     if place.starter is not None and depends_on_clock(config):
         raise ConfigError(f"run_dir: each process of {place.starter} would use its own timestamp. Set run_dir=FOLDER")
     check_split(config, world_size)

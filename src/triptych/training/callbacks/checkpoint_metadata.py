@@ -4,6 +4,7 @@ Tested by tests/tasks/test_task.py.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import lightning as L
 
@@ -32,8 +33,6 @@ class CheckpointMetadata(L.Callback):
     def __init__(self, config: Mapping[str, object], task: Task) -> None:
         self._facts = checkpoint_metadata(config, task)
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, object]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds the facts."""
         checkpoint["triptych"] = self._facts

@@ -170,15 +170,7 @@ class CheckpointSaver(Checkpoint):
         if trainer.world_size > 1:
             self._agreement = self._agree(trainer)
 
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: object,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: object) -> None:
         """Ends the run during a validation, if it is asked to end."""
         # Several ranks may have different numbers of batches, so they cannot agree here, and finish the validation.
         signum = signals.received()
@@ -220,15 +212,7 @@ class CheckpointSaver(Checkpoint):
 
     on_test_start = on_validation_start
 
-    def on_test_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: object,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: object) -> None:
         """Ends the run during the test, if it is asked to end; everything is saved already."""
         if trainer.is_global_zero:
             check_held()

@@ -133,9 +133,7 @@ class CostTracker(L.Callback):
         """Stops the clock of the run."""
         self._ended = time.perf_counter()
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: object) -> None:
         """Starts the clock of the batch."""
         self._batch_started = time.perf_counter()
 

@@ -45,11 +45,9 @@ class ProgressBar(RichProgressBar):
         self._began = self._said = time.monotonic()
         self._first = trainer.global_step
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         """Logs a line, if the last one is ``SILENT_S`` ago."""
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        super().on_train_batch_end(trainer, pl_module, *args)
         if self.is_disabled and time.monotonic() - self._said >= SILENT_S:
             metrics = self.get_metrics(trainer, pl_module)
             self._say(trainer, [f"{name} {value:.3f}" for name, value in metrics.items()])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from triptych.launch.lock import check_held
 from triptych.storage.atomic import replacing
+from triptych.storage.run_directory import read_rows
 
 
 class CSVLogger(Logger):
@@ -52,11 +53,7 @@ class CSVLogger(Logger):
 
     def rows(self) -> list[dict[str, str]]:
         """Returns the rows of the file, without truncated or damaged lines."""
-        if not self.path.exists():
-            return []
-        text = self.path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
-        rows = csv.DictReader(text.splitlines(keepends=True))
-        return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+        return read_rows(self.path)
 
     @rank_zero_only
     def rewind(self, num_steps: int, *, pending_validation: bool) -> None:
