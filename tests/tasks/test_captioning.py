@@ -88,7 +88,7 @@ def test_what_cannot_be_read() -> None:
             Example("a", target="one", image=other),
             r"'a': 3x12x30; expected 3x12x36 \(patches: channels, rows, columns\)",
         ),
-        (Example("a", image=good), "'a': there is no target"),
+        (Example("a", image=good), "'a': there is no target; expected what is to be written"),
         (Example("a", target=" ", image=good), "'a': an empty text; expected what is to be written"),
     )
 

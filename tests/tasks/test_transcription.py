@@ -106,7 +106,7 @@ class TestMistakes:
         for example, message in (
             (Example("a", target="1", audio=Audio.of(np.zeros(4000), 8000)), "'a': the audio is silent"),
             (Example("a", target="1"), "'a': no audio"),
-            (Example("a", audio=sound), "'a': there is no target"),
+            (Example("a", audio=sound), "'a': there is no target; expected what is to be written"),
             (Example("a", target="1", audio=Audio.of([0.0, 0.5], 8000)), "'a': 2 samples; expected more than 100"),
         ):
             with pytest.raises(ValueError, match=message):

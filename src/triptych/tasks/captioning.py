@@ -1,6 +1,6 @@
 """The task of describing an image in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from triptych.data import Example
 from triptych.tasks.bleu import CorpusScore, chrf_of_each
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.signal_to_text import SignalToText
-from triptych.tasks.task import MetricModes
+from triptych.tasks.task import MetricModes, Metrics, Scores
 
 
 class Captioning(SignalToText):
@@ -41,9 +41,7 @@ class Captioning(SignalToText):
         """Returns sacrebleu's chrF."""
         return {"chrf": CorpusScore(CHRF())}
 
-    def score(
-        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
-    ) -> Mapping[str, Sequence[float]]:
+    def score(self, metrics: Metrics, outputs: Sequence[str], references: Sequence[str]) -> Scores:
         """Returns the chrF of each caption; see ``SequenceToSequence``."""
         metrics["chrf"].update(outputs, references)
         return {"chrf": chrf_of_each(outputs, references)}

@@ -43,6 +43,9 @@ class Chat(TextToText):
     title = "Chat"
     columns = ("messages",)
     input_title = "Message"
+    truncates_left = True
+    has_global_prompt = False
+    """False, since given and generated messages alternate; see ``GenerativeTask``."""
 
     chat_template: str | None
 
@@ -68,15 +71,6 @@ class Chat(TextToText):
     def end(self) -> int:
         """The token that ends an answer: that of the template, or eos for the encoder-decoder."""
         return self.tokenizer.special.eos if self.architecture == "full" else self._end
-
-    @property
-    def has_global_prompt(self) -> bool:
-        """False, since given and generated messages alternate; see ``GenerativeTask``."""
-        return False
-
-    @property
-    def truncates_left(self) -> bool:
-        return True
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes the last answer of each conversation, given all messages before it.

@@ -3,7 +3,7 @@
 Tested by tests/tasks/test_task.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from triptych.tasks.exact_sums import ExactMean, PairStatistic, widest
 from triptych.tasks.metric_specs import ACCURACY
 from triptych.tasks.predictions import ClassPrediction, Predictions
 from triptych.tasks.sequence import SequenceTask
-from triptych.tasks.task import MetricModes
+from triptych.tasks.task import MetricModes, Metrics
 
 CALIBRATION_BINS = 15
 
@@ -76,7 +76,7 @@ class Classification(SequenceTask):
             "confusion_matrix": MulticlassConfusionMatrix(num_classes=len(self.labels)),
         }
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
         classes = batch.labels[:, 0]

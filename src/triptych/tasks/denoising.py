@@ -6,12 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
-from torchmetrics import Metric
 
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, collate
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.predictions import Prediction
-from triptych.tasks.task import TaskContext
+from triptych.tasks.task import Metrics, TaskContext
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
 
@@ -153,7 +152,7 @@ class Denoising(GenerativeTask):
         sentinels = self.tokenizer.special.sentinels
         return target[: target.index(sentinels[int(np.isin(source, sentinels).sum())]) + 1]
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> None:
         """Adds a batch to the metrics."""
         self.scored_tokens(metrics, batch)
 

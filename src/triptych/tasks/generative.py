@@ -3,7 +3,7 @@
 Tested by tests/tasks/test_task.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ from triptych.nn import Targets
 from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.predictions import Candidate, Prediction
-from triptych.tasks.task import MetricModes, Task, TaskContext
+from triptych.tasks.task import MetricModes, Metrics, Task, TaskContext
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -140,7 +140,7 @@ class GenerativeTask(Task):
         return {"token_accuracy": ExactMean()}
 
     def scored_tokens(
-        self, metrics: Mapping[str, Metric], batch: Batch
+        self, metrics: Metrics, batch: Batch
     ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"]]:
         """Returns the nats of each target token and the most likely token, 0 elsewhere.
 

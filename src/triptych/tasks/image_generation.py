@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torchmetrics import Metric
 
 from triptych.config import error_prefix
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, as_image, collate
@@ -20,7 +19,7 @@ from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.task import MetricModes, TaskContext, targets_of
+from triptych.tasks.task import MetricModes, Metrics, TaskContext, targets_of
 
 LEAST_TEXT = 3
 """Minimum number of text tokens: a begin token, one word, and an end token."""
@@ -219,7 +218,7 @@ class ImageGeneration(GenerativeTask):
         logits = self.forward(batch)[..., self.first : self.first + self.num_codes]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds the losses of all pixels to the metrics."""
         rows, places = batch.labels.shape
         numbers = range(rows) if batch.indices is None else batch.indices.tolist()

@@ -22,7 +22,7 @@ from triptych.tasks.contrastive import Matches, contrastive_loss, row_keys
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import ACCURACY
 from triptych.tasks.predictions import ClassPrediction, Predictions
-from triptych.tasks.task import NO_GENERATION, MetricModes, Task, TaskContext, targets_of
+from triptych.tasks.task import NO_GENERATION, MetricModes, Metrics, Task, TaskContext, targets_of
 
 TEXT_RECALL = replace(
     ACCURACY, name="image_to_text_recall_1", key="test/image_to_text_recall_1", title="recall at 1, image to text"
@@ -159,7 +159,7 @@ class ImageTextMatching(Task):
         found: dict[str, Metric] = {"loss": Matches(self.network.head.output.out_features, RANKS)}
         return found | ({"zero_shot_accuracy": ExactMean()} if self.corpus.labels else {})
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> None:
         """Adds the vectors of a batch to the metrics."""
         assert batch.indices is not None
         vectors, indices = self.forward(batch), torch.from_numpy(batch.indices)
@@ -180,7 +180,7 @@ class ImageTextMatching(Task):
     def begin_test(self) -> None:
         self._texts, self._indices = {}, []
 
-    def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions:
+    def finish_test(self, metrics: Metrics) -> Predictions:
         """Returns the text that matches each image best; see ``Task``."""
         parts = [self._texts]
         if dist.is_initialized():

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 from zlib import crc32
@@ -16,7 +16,7 @@ from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
-from triptych.tasks.task import MetricModes, TaskContext
+from triptych.tasks.task import MetricModes, Metrics, Scores, TaskContext
 
 Middle = Literal["span", "line", "rest_of_line"]
 LEAST_SENTINELS = 3
@@ -192,9 +192,7 @@ class Infilling(SequenceToSequence):
         """Returns the metrics of CodeXGLUE."""
         return {"normalized_match": ExactMean(), "edit_similarity": ExactMean()}
 
-    def score(
-        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
-    ) -> Mapping[str, Sequence[float]]:
+    def score(self, metrics: Metrics, outputs: Sequence[str], references: Sequence[str]) -> Scores:
         pairs = list(zip(map(without_literals, outputs), map(without_literals, references), strict=True))
         values = {
             "normalized_match": [float(output.split() == reference.split()) for output, reference in pairs],

@@ -18,7 +18,7 @@ from triptych.tasks.exact_sums import ExactMean, ExactSum, widest
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.task import MetricModes
+from triptych.tasks.task import MetricModes, Metrics
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
@@ -163,7 +163,7 @@ class LanguageModeling(GenerativeTask):
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
         return {"token_accuracy": ExactMean(), **{name: ExactSum() for name in names}}
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds the negative log-likelihoods of the target tokens, and their bytes, characters and words."""
         nats = self.scored_tokens(metrics, batch)[0].to(widest(self.device))
         scored = batch.labels != IGNORE_INDEX

@@ -4,7 +4,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.predictions import Predictions
 from triptych.tasks.sequence import cut_pair
-from triptych.tasks.task import NO_GENERATION, MetricModes, Task, TaskContext
+from triptych.tasks.task import NO_GENERATION, MetricModes, Metrics, Task, TaskContext
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -152,7 +152,7 @@ class QuestionAnswering(Task):
         """Returns the metrics listed in the class docstring."""
         return {"exact_match": ExactMean(), "f1": ExactMean()}
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
         guesses = self._answers(batch, logits)

@@ -18,7 +18,7 @@ from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.task import BATCHES_SORTED, MetricModes, TaskContext
+from triptych.tasks.task import BATCHES_SORTED, MetricModes, Metrics, Scores, TaskContext
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,9 +61,7 @@ class SequenceToSequence(GenerativeTask):
         """Returns new metrics of the outputs by name, in addition to exact match."""
 
     @abstractmethod
-    def score(
-        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
-    ) -> Mapping[str, Sequence[float]]:
+    def score(self, metrics: Metrics, outputs: Sequence[str], references: Sequence[str]) -> Scores:
         """Adds outputs to the ``test_metrics``.
 
         Returns:
@@ -102,7 +100,7 @@ class SequenceToSequence(GenerativeTask):
         of_outputs = self.test_metrics() if stage == "test" else {}
         return {"token_accuracy": ExactMean(), "exact_match": ExactMean(), **of_outputs}
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions | None:
         """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test."""
         _, guesses = self.scored_tokens(metrics, batch)
         # Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it.
@@ -116,12 +114,12 @@ class SequenceToSequence(GenerativeTask):
     def begin_test(self) -> None:
         self._waiting = []
 
-    def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions | None:
+    def finish_test(self, metrics: Metrics) -> Predictions | None:
         """Decodes the last batches; see ``Task``."""
         with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
             return self._answer_waiting(metrics)
 
-    def _answer_waiting(self, metrics: Mapping[str, Metric]) -> Predictions | None:
+    def _answer_waiting(self, metrics: Metrics) -> Predictions | None:
         """Decodes and scores the waiting batches together, so that new texts take the places of finished ones."""
         batches, self._waiting = self._waiting, []
         sources = [[self._fitting(ids) for ids in self._sources_of(batch)] for batch in batches]
@@ -133,7 +131,7 @@ class SequenceToSequence(GenerativeTask):
             for batch, of_batch in zip(batches, sources, strict=True)
         )
 
-    def _score(self, metrics: Mapping[str, Metric], batch: Batch, outputs: list[str]) -> Predictions:
+    def _score(self, metrics: Metrics, batch: Batch, outputs: list[str]) -> Predictions:
         references = [self.reference(example) for example in batch.examples if example is not None]
         num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         metrics["exact_match"].update(num_exact, len(outputs))

@@ -16,6 +16,7 @@ from triptych.models.generation import Prompts
 from triptych.nn.network import count_positions
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.task import targets_of
 
 Signal = Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
 """The frames of an audio clip, or the pixels of an image."""
@@ -45,12 +46,7 @@ class SignalToText(SequenceToSequence):
         Raises:
             ValueError: if an example has no signal or no text, or a signal that is invalid for the network.
         """
-        if missing := [example for example in examples if not (example.target or "").strip()]:
-            there = (
-                "there is no target" if missing[0].target is None else "an empty text; expected what is to be written"
-            )
-            raise ValueError(f"{missing[0].where}: {there}")
-        targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
+        targets = self.tokenizer.encode(targets_of(examples, "what is to be written"), as_target=True)
         return [
             self.lay_out_signal(self.perceive(example), target, example)
             for example, target in zip(examples, targets, strict=True)

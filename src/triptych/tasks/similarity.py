@@ -3,7 +3,7 @@
 Tested by tests/tasks/test_question_answering.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from triptych.tasks.exact_sums import PairStatistic, widest
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Predictions
 from triptych.tasks.sequence import SequenceTask
-from triptych.tasks.task import MetricModes
+from triptych.tasks.task import MetricModes, Metrics
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -70,7 +70,7 @@ class Similarity(SequenceTask):
         """Returns the metrics listed in the class docstring."""
         return {"pearson": PairStatistic(pearson_corrcoef), "spearman": PairStatistic(spearman_corrcoef)}
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds outputs and scores to the metrics."""
         logits = self.scored_logits(metrics, batch)
         scored = batch.labels[:, 0] != IGNORE_INDEX

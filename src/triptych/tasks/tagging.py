@@ -17,7 +17,7 @@ from triptych.data import IGNORE_INDEX, Batch, CorpusInfo, EncodedExample, Examp
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import ACCURACY, MetricSpec
 from triptych.tasks.predictions import Predictions
-from triptych.tasks.task import NO_GENERATION, MetricModes, Task
+from triptych.tasks.task import NO_GENERATION, MetricModes, Metrics, Task
 
 log = logging.getLogger("triptych")
 
@@ -115,7 +115,7 @@ class Tagging(Task):
         names = ("precision", "recall", "f1") if scheme_of(self.corpus.tag_labels) else ()
         return {"accuracy": ExactMean(), **{f"entity_{name}": ExactMean() for name in names}}
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
         hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE_INDEX)

@@ -35,6 +35,10 @@ from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
 
 MetricModes = Mapping[str, Literal["min", "max"] | None]
 """Whether the lowest or the highest value is best, by metric, as in Lightning; None: neither."""
+Metrics = Mapping[str, Metric]
+"""Metrics by name."""
+Scores = Mapping[str, Sequence[float]]
+"""Numbers of each example by name, for the record (see ``Predictions``)."""
 BATCHES_SORTED = 16
 """Number of batches of texts that are sorted by length and predicted together."""
 NO_GENERATION = {
@@ -199,7 +203,7 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions | None:
         """Adds one batch of an evaluation to the metrics, including the loss.
 
         Args:
@@ -213,7 +217,7 @@ class Task(ABC):
     def begin_test(self) -> None:
         """Resets the state of an earlier test."""
 
-    def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions | None:
+    def finish_test(self, metrics: Metrics) -> Predictions | None:
         """Evaluates the remaining batches at the end of a test.
 
         Args:
@@ -417,7 +421,7 @@ class Task(ABC):
         labels = batch.labels.flatten()[batch.scored]  # logits of other positions would be expensive
         return self.forward(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
 
-    def scored_logits(self, metrics: Mapping[str, Metric], batch: Batch) -> Float[Tensor, "batch *length outputs"]:
+    def scored_logits(self, metrics: Metrics, batch: Batch) -> Float[Tensor, "batch *length outputs"]:
         """Returns the logits of a batch, and adds its loss to the metrics."""
         logits = self.forward(batch)
         metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE_INDEX).sum())

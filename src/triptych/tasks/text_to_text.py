@@ -16,7 +16,7 @@ from triptych.config import error_prefix, one_of
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
-from triptych.tasks.task import MetricModes, TaskContext
+from triptych.tasks.task import MetricModes, Metrics, Scores, TaskContext
 from triptych.tasks.word_splitting import WordSplitter
 
 RougeTokenizer = Literal["google", "characters", "whitespace"]
@@ -82,9 +82,7 @@ class TextToText(SequenceToSequence):
         """Returns the ROUGE metrics."""
         return {name: ExactMean() for name in ROUGE}
 
-    def score(
-        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
-    ) -> Mapping[str, Sequence[float]]:
+    def score(self, metrics: Metrics, outputs: Sequence[str], references: Sequence[str]) -> Scores:
         """Returns the ROUGE scores of each output; see ``SequenceToSequence``."""
         split, keys = SPLIT[self.rouge_tokenizer], tuple(ROUGE)
         found = [

@@ -19,7 +19,7 @@ from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.signal_to_text import Signal, SignalToText
-from triptych.tasks.task import MetricModes
+from triptych.tasks.task import MetricModes, Metrics, Scores
 from triptych.tasks.word_splitting import WordSplitter
 
 WORD_ERROR_RATE = MetricSpec(
@@ -134,9 +134,7 @@ class Transcription(SignalToText):
         """Returns the error rates of torchmetrics."""
         return {"word_error_rate": WordErrorRate(), "character_error_rate": CharErrorRate()}
 
-    def score(
-        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
-    ) -> Mapping[str, Sequence[float]]:
+    def score(self, metrics: Metrics, outputs: Sequence[str], references: Sequence[str]) -> Scores:
         numbers: dict[str, list[float]] = {"words": [float(len(right.split())) for right in references]}
         numbers["characters"] = [float(len(right)) for right in references]
         for kind, rate in ERRORS.items():
@@ -147,7 +145,7 @@ class Transcription(SignalToText):
             ]
         return numbers
 
-    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
+    def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions | None:
         if not self.is_ctc:
             return super().evaluate(batch, metrics, stage)
         logits = self.forward(batch)

@@ -15,7 +15,7 @@ from triptych.config import error_prefix
 from triptych.tasks.bleu import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
-from triptych.tasks.task import MetricModes, TaskContext
+from triptych.tasks.task import MetricModes, Metrics, Scores, TaskContext
 from triptych.tasks.word_splitting import WordSplitter
 
 
@@ -77,9 +77,7 @@ class Translation(SequenceToSequence):
         """Returns the sacrebleu metrics."""
         return {name: CorpusScore(score) for name, score in self._scores.items()}
 
-    def score(
-        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
-    ) -> Mapping[str, Sequence[float]]:
+    def score(self, metrics: Metrics, outputs: Sequence[str], references: Sequence[str]) -> Scores:
         """Returns the chrF of each output; see ``SequenceToSequence``."""
         for name in self._scores:
             metrics[name].update(outputs, references)
