@@ -6,20 +6,16 @@ Tested by tests/interop/test_clip.py and tests/interop/test_whisper.py.
 from collections.abc import Mapping
 from typing import Any
 
+from triptych.interop.families.family import ENCODER_CLASSES
 from triptych.models.flops import count_parameters
 from triptych.nn.network import weights_sha256
 from triptych.tasks import Chat, Task
 
 AUTO_CLASSES = {
-    "ForMaskedLM": "AutoModelForMaskedLM",
-    "ForSequenceClassification": "AutoModelForSequenceClassification",
-    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
-    "ForTokenClassification": "AutoModelForTokenClassification",
-    "ForImageClassification": "AutoModelForImageClassification",
+    **{ending: f"AutoModel{ending}" for ending in (*ENCODER_CLASSES.values(), "ForImageClassification", "ForCausalLM")},
     "WhisperForConditionalGeneration": "AutoModelForSpeechSeq2Seq",
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "MTModel": "AutoModelForSeq2SeqLM",
-    "ForCausalLM": "AutoModelForCausalLM",
     "LMHeadModel": "AutoModelForCausalLM",
     "CLIPModel": "AutoModel",
 }

@@ -35,24 +35,17 @@ SAMPLING |= {"epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
 """Settings that only apply if do_sample is true, with their neutral values."""
 
 NEUTRAL: dict[str, Any] = {
-    "logits_processors": None,
     "diversity_penalty": 0.0,
     "do_sample": False,
     "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "forced_decoder_ids": None,
     "guidance_scale": 1.0,
-    "max_time": None,
     "num_beam_groups": 1,
     "num_return_sequences": 1,
-    "penalty_alpha": None,
     "return_timestamps": False,
-    "sequence_bias": None,
-    "stop_strings": None,
     "token_healing": False,
-    "watermarking_config": None,
+    **dict.fromkeys(("exponential_decay_length_penalty", "force_words_ids", "forced_decoder_ids", "logits_processors")),
+    **dict.fromkeys(("max_time", "penalty_alpha", "sequence_bias", "stop_strings", "watermarking_config")),
 }
 """Unsupported settings, with their neutral values (null and these)."""
 

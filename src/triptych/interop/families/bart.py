@@ -8,22 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import WRITING, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import WRITING, Family, HFConfig, Settings, attention_names, hf_activation
 
 GENERATIVE = (*WRITING, "language_modeling")
 """Tasks for which a full model generates tokens; one class of ``transformers`` serves all of them."""
 
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+"""Their names of the projections to queries, keys, values and output."""
 STACK = {
     "position.table": "embed_positions.weight",
-    "layers.{}.self_attention.q": "layers.{}.self_attn.q_proj",
-    "layers.{}.self_attention.k": "layers.{}.self_attn.k_proj",
-    "layers.{}.self_attention.v": "layers.{}.self_attn.v_proj",
-    "layers.{}.self_attention.o": "layers.{}.self_attn.out_proj",
+    **attention_names("layers.{}.self_attention", "layers.{}.self_attn.", PROJECTIONS),
     "layers.{}.self_residual.norm": "layers.{}.self_attn_layer_norm",
-    "layers.{}.cross_attention.q": "layers.{}.encoder_attn.q_proj",
-    "layers.{}.cross_attention.k": "layers.{}.encoder_attn.k_proj",
-    "layers.{}.cross_attention.v": "layers.{}.encoder_attn.v_proj",
-    "layers.{}.cross_attention.o": "layers.{}.encoder_attn.out_proj",
+    **attention_names("layers.{}.cross_attention", "layers.{}.encoder_attn.", PROJECTIONS),
     "layers.{}.cross_residual.norm": "layers.{}.encoder_attn_layer_norm",
     "layers.{}.feed_forward.up": "layers.{}.fc1",
     "layers.{}.feed_forward.down": "layers.{}.fc2",

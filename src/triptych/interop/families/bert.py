@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import ENCODER_CLASSES, Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import ENCODER_CLASSES, Family, HFConfig, Settings, attention_names, hf_activation
 
 LAYER = "bert.encoder.layer.{}."
+PROJECTIONS = ("self.query", "self.key", "self.value", "output.dense")
 
 
 class Bert(Family):
@@ -25,10 +26,7 @@ class Bert(Family):
         "embedding.token_types": "bert.embeddings.token_type_embeddings",
         "encoder.position.table": "bert.embeddings.position_embeddings.weight",
         "encoder.embed_norm": "bert.embeddings.LayerNorm",
-        "encoder.layers.{}.self_attention.q": LAYER + "attention.self.query",
-        "encoder.layers.{}.self_attention.k": LAYER + "attention.self.key",
-        "encoder.layers.{}.self_attention.v": LAYER + "attention.self.value",
-        "encoder.layers.{}.self_attention.o": LAYER + "attention.output.dense",
+        **attention_names("encoder.layers.{}.self_attention", LAYER + "attention.", PROJECTIONS),
         "encoder.layers.{}.self_residual.norm": LAYER + "attention.output.LayerNorm",
         "encoder.layers.{}.feed_forward.up": LAYER + "intermediate.dense",
         "encoder.layers.{}.feed_forward.down": LAYER + "output.dense",

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.bart import PROJECTIONS
+from triptych.interop.families.family import Family, HFConfig, Settings, attention_names, hf_activation
 from triptych.models.dual_encoder import LARGEST_SCALE
 
 PATCHES = "triptych.nn.PatchEmbedding"
@@ -37,10 +38,7 @@ OUTSIDE = {
     "log_scale": "logit_scale",
 }
 LAYER = {
-    "self_attention.q": "self_attn.q_proj",
-    "self_attention.k": "self_attn.k_proj",
-    "self_attention.v": "self_attn.v_proj",
-    "self_attention.o": "self_attn.out_proj",
+    **attention_names("self_attention", "self_attn.", PROJECTIONS),
     "self_residual.norm": "layer_norm1",
     "feed_forward.up": "mlp.fc1",
     "feed_forward.down": "mlp.fc2",
@@ -58,6 +56,7 @@ class Clip(Family):
 
     model_type = "clip"
     architecture = "decoder_only"
+    model = "dual_decoder"
     prefix = ""
     classes = {"image_text_matching": "CLIPModel"}
     parts = ("text_config",)
@@ -72,10 +71,6 @@ class Clip(Family):
         },
     }
     heads = {"image_text_matching": {"head.output": "text_projection", "source_head.output": "visual_projection"}}
-
-    @property
-    def model(self) -> str:
-        return "dual_decoder"
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         text, vision = tower_config(config, "text"), tower_config(config, "vision")

@@ -5,7 +5,7 @@ Tested by tests/interop/test_encoder_families.py and tests/interop/test_refusals
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -68,6 +68,17 @@ def output_names(tokens: str, classes: str, tags: str) -> dict[str, dict[str, st
     """
     names = {**dict.fromkeys(TOKEN_TASKS, tokens), "classification": classes, "tagging": tags}
     return {task: {"head.output": name} for task, name in names.items()}
+
+
+def attention_names(ours: str, theirs: str, projections: Sequence[str] = "qkvo") -> dict[str, str]:
+    """The names of the projections of an attention sub-layer.
+
+    Args:
+        ours: our name of the sub-layer.
+        theirs: the prefix of their names.
+        projections: the rest of their names, for queries, keys, values and output.
+    """
+    return {f"{ours}.{x}": theirs + name for x, name in zip("qkvo", projections, strict=True)}
 
 
 def hf_activation(model: Settings, stack: str) -> str:

@@ -28,9 +28,7 @@ class GptNeoX(Family):
     classes = {task: f"GPTNeoX{ending}" for task, ending in DECODER_CLASSES.items()}
     names = {
         "embedding.tokens": "gpt_neox.embed_in",
-        "decoder.layers.{}.self_attention.q": QKV + "[0]",
-        "decoder.layers.{}.self_attention.k": QKV + "[1]",
-        "decoder.layers.{}.self_attention.v": QKV + "[2]",
+        **{f"decoder.layers.{{}}.self_attention.{x}": f"{QKV}[{i}]" for i, x in enumerate("qkv")},
         "decoder.layers.{}.self_attention.o": LAYER + "attention.dense",
         "decoder.layers.{}.self_residual.norm": LAYER + "input_layernorm",
         "decoder.layers.{}.feed_forward.up": LAYER + "mlp.dense_h_to_4h",

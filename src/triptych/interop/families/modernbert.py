@@ -54,9 +54,7 @@ class ModernBert(Family):
     names = names_of("encoder", {f"self_attention.{kind}": f"attn.Wqkv[{i}]" for i, kind in enumerate("qkv")})
     heads = {
         "denoising": {**HEAD, "head.output": "decoder"},
-        "classification": {**HEAD, "head.output": "classifier"},
-        "tagging": {**HEAD, "head.output": "classifier"},
-        "question_answering": {**HEAD, "head.output": "classifier"},
+        **{key: {**HEAD, "head.output": "classifier"} for key in ("classification", "tagging", "question_answering")},
     }
     tied_copies = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
     other_heads = (r"(lm_)?head\..*", r"decoder\..*", r"classifier\..*")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from triptych.config import ConfigError, suggestion
 from triptych.interop.families.bart import GENERATIVE
-from triptych.interop.families.family import ACTIVATIONS, Family, HFConfig, Settings
+from triptych.interop.families.family import ACTIVATIONS, Family, HFConfig, Settings, attention_names
 
 PROJECTIONS = {
     "gated-gelu": ("gelu_tanh", True),  # sic; gated-gelu_python is the exact one
@@ -21,11 +21,6 @@ PROJECTIONS = {
 """By feed_forward_proj: our activation, and whether it is gated."""
 
 TOKENS, HEAD = "transformer.shared.weight", "transformer.lm_head.weight"
-
-
-def attention_names(ours: str, theirs: str) -> dict[str, str]:
-    """The names of the four projections."""
-    return {f"{ours}.{x}": f"{theirs}.{x}" for x in "qkvo"}
 
 
 def feed_forward(ours: str, theirs: str) -> dict[str, str]:
@@ -45,7 +40,7 @@ def stack(name: str) -> dict[str, str]:
         f"{name}.position.table": f"transformer.{name}.block.0.layer.0.SelfAttention.relative_attention_bias",
         f"{name}.final_norm": f"transformer.{name}.final_layer_norm",
         f"{ours}.self_residual.norm": f"{theirs}.0.layer_norm",
-        **attention_names(f"{ours}.self_attention", f"{theirs}.0.SelfAttention"),
+        **attention_names(f"{ours}.self_attention", f"{theirs}.0.SelfAttention."),
     }
 
 
@@ -68,7 +63,7 @@ class T5(Family):
         **stack("encoder"),
         **feed_forward("encoder.layers.{}", "transformer.encoder.block.{}.layer.1"),
         **stack("decoder"),
-        **attention_names("decoder.layers.{}.cross_attention", "transformer.decoder.block.{}.layer.1.EncDecAttention"),
+        **attention_names("decoder.layers.{}.cross_attention", "transformer.decoder.block.{}.layer.1.EncDecAttention."),
         "decoder.layers.{}.cross_residual.norm": "transformer.decoder.block.{}.layer.1.layer_norm",
         **feed_forward("decoder.layers.{}", "transformer.decoder.block.{}.layer.2"),
     }

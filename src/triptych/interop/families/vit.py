@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import Family, HFConfig, Settings, hf_activation
+from triptych.interop.families.family import Family, HFConfig, Settings, attention_names, hf_activation
 
 LAYER = "vit.encoder.layer.{}."
+PROJECTIONS = ("attention.query", "attention.key", "attention.value", "output.dense")
 PATCHES = "vit.embeddings.patch_embeddings.projection"
 
 
@@ -30,10 +31,7 @@ class Vit(Family):
         "embedding.cls": "vit.embeddings.cls_token",
         "embedding.patches": PATCHES,
         "encoder.position.table": "vit.embeddings.position_embeddings",
-        "encoder.layers.{}.self_attention.q": LAYER + "attention.attention.query",
-        "encoder.layers.{}.self_attention.k": LAYER + "attention.attention.key",
-        "encoder.layers.{}.self_attention.v": LAYER + "attention.attention.value",
-        "encoder.layers.{}.self_attention.o": LAYER + "attention.output.dense",
+        **attention_names("encoder.layers.{}.self_attention", LAYER + "attention.", PROJECTIONS),
         "encoder.layers.{}.self_residual.norm": LAYER + "layernorm_before",
         "encoder.layers.{}.feed_forward.up": LAYER + "intermediate.dense",
         "encoder.layers.{}.feed_forward.down": LAYER + "output.dense",
