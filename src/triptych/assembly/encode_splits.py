@@ -214,14 +214,8 @@ def warn_of_lost(settings: EncodingSettings, task: Task, lost: EncodingStats, na
     else:
         done = "dropped" if settings.too_long == "drop" and name == "train" else "truncated"
     if lost.too_long:
-        log.warning(
-            "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
-            f"{lost.too_long:,}",
-            f"{lost.lines:,}",
-            name,
-            task.max_length,
-            done,
-        )
+        share = f"{lost.too_long:,} of {lost.lines:,} {name} examples"
+        log.warning("%s have more than shape.max_length=%s tokens and are %s", share, task.max_length, done)
 
 
 def check_ids(items: Sequence[EncodedExample], vocab_size: int) -> None:

@@ -122,14 +122,9 @@ class InitialWeights:
         for name, source in taken.items():
             own[name].copy_(self._weights[source][: len(own[name])])
         new_weights = [name for name in names if name not in taken]
-        log.info(
-            "init_from=%s%s: loaded %s tensors (%s parameters), the network settings and the tokenizer; new: %s",
-            self.name,
-            self._adaptation(task.network),
-            len(taken),
-            f"{sum(own[name].numel() for name in taken):,}",
-            join_names(new_weights) or "none",
-        )
+        weights = f"{len(taken)} tensors ({sum(own[name].numel() for name in taken):,} parameters)"
+        loaded = f"{weights}, the network settings and the tokenizer; new: {join_names(new_weights) or 'none'}"
+        log.info("init_from=%s%s: loaded %s", self.name, self._adaptation(task.network), loaded)
         for name, source in taken.items():
             if len(own[name]) < len(self._weights[source]):
                 log.info("init_from: %s: the first %s of %s rows", name, len(own[name]), len(self._weights[source]))

@@ -176,14 +176,13 @@ def check_own_parts(config: DictConfig) -> list[str]:
         own = [stack[part]._target_ for part in PARTS if is_foreign(parts[part])]
         if not own:
             continue
+        largest = max(CHECKED_WIDTH // stack.num_heads // 8 * 8, 8)
         check_part(
             **parts,
             causal=stack.causal,
             cross_attention="cross_attention" in stack and stack.cross_attention,
             num_heads=stack.num_heads,
-            head_dim=min(
-                stack.head_dim or stack.d_model // stack.num_heads, max(CHECKED_WIDTH // stack.num_heads // 8 * 8, 8)
-            ),
+            head_dim=min(stack.head_dim or stack.d_model // stack.num_heads, largest),
         )
         checked += own
     return [*dict.fromkeys(checked)]

@@ -111,15 +111,9 @@ class BudgetMatch:
     def warn_of(self, record: Mapping[str, Any]) -> None:
         """Warns if the run missed the goal, because it stopped early or was slower than measured."""
         if abs(record["mismatch"]) > tolerance_of(self.quantity):
-            log.warning(
-                "match=%s reference=%s: the run used %s %s, %s %s",
-                self.quantity,
-                self.reference,
-                spell_amount(record["achieved"]),
-                UNITS[self.quantity],
-                compare(record["mismatch"]),
-                spell_amount(record["target_value"]),
-            )
+            used = f"{spell_amount(record['achieved'])} {UNITS[self.quantity]}"
+            missed = f"{compare(record['mismatch'])} {spell_amount(record['target_value'])}"
+            log.warning("match=%s reference=%s: the run used %s, %s", self.quantity, self.reference, used, missed)
 
     def __str__(self) -> str:
         if self.target_value is None or self.expected is None:
