@@ -114,6 +114,7 @@ class EncodingStats:
     unknown: int
 
 
+@dataclass(eq=False, repr=False)
 class EncodedArrays:
     """An encoded split of texts (an ``EncodedDataset``).
 
@@ -127,19 +128,17 @@ class EncodedArrays:
         lost: statistics of the split.
     """
 
-    def __init__(
-        self,
-        tokens: Ragged,
-        labels: Ragged,
-        source: Ragged | None,
-        prefix: Int[np.ndarray, " items"],
-        origins: Int[np.ndarray, " items"],
-        examples: Sequence[Example],
-        lost: EncodingStats,
-    ) -> None:
-        self.tokens, self.labels, self.source, self.prefix = tokens, labels, source, prefix
-        self.origins, self.examples, self.lost = origins, examples, lost
-        self.sizes: Int[np.ndarray, " items"] = tokens.lengths + (0 if source is None else source.lengths)
+    tokens: Ragged
+    labels: Ragged
+    source: Ragged | None
+    prefix: Int[np.ndarray, " items"]
+    origins: Int[np.ndarray, " items"]
+    examples: Sequence[Example]
+    lost: EncodingStats
+
+    def __post_init__(self) -> None:
+        labels, of_source = self.labels, 0 if self.source is None else self.source.lengths
+        self.sizes: Int[np.ndarray, " items"] = self.tokens.lengths + of_source
         scored = np.append(0, np.cumsum(labels.values != IGNORE_INDEX))
         self.num_scored: Int[np.ndarray, " items"] = scored[labels.ends] - scored[labels.ends - labels.lengths]
 

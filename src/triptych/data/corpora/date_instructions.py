@@ -36,6 +36,7 @@ class DateInstructions(Dates):
     """
 
     columns = ("messages", "text", "target")
+    info = CorpusInfo()
 
     styles: Sequence[str] = field(default=(GIVEN, ANSWERED), init=False)
     target: str = field(default="iso", init=False)
@@ -45,10 +46,6 @@ class DateInstructions(Dates):
         if self.turns < 1:
             raise ValueError(f"data.turns={self.turns}: expected at least 1")
         super().__post_init__()
-
-    @property
-    def info(self) -> CorpusInfo:
-        return CorpusInfo()
 
     def splits(self) -> Splits:
         found = super().splits()

@@ -22,10 +22,7 @@ class DatePairs(Dates):
     """
 
     columns = ("text", "text_pair", "label", "score")
-
-    @property
-    def info(self) -> CorpusInfo:
-        return CorpusInfo(labels=SAME, has_pairs=True)
+    info = CorpusInfo(labels=SAME, has_pairs=True)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """Returns the best possible scores on these examples for a model that knows the distribution of the corpus. For

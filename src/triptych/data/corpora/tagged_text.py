@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +41,7 @@ class TaggedText(TableCorpus):
 
     formats = ()
     columns = ("text", "words", "tags")
+    reader = Columns(words="words", tags="tags")
 
     column: Literal["lemma", "upos", "xpos", "feats", "deprel"]
     word: int
@@ -55,10 +55,6 @@ class TaggedText(TableCorpus):
                     f"data.{name}", file, "CoNLL-U, or one word per line with tabs or spaces between its columns",
                     f"data=hub data.name={self.dir} data.words=COLUMN data.tags=COLUMN", {*NO_TEXT} - {".tsv"},
                 )  # fmt: skip
-
-    @cached_property
-    def reader(self) -> Columns:
-        return Columns(words="words", tags="tags")
 
     def rows(self, source: str) -> Iterator[tuple[SourceLocation, Row]]:
         """Yields the sentences, with the line of the first word as place.

@@ -50,6 +50,7 @@ class ListOps(SyntheticCorpus):
     """
 
     columns = ("text", "label")
+    info = CorpusInfo(labels=DIGITS)
 
     max_args: int
     min_depth: int
@@ -76,10 +77,6 @@ class ListOps(SyntheticCorpus):
                 f"data.max_length={self.max_length}: expected at least {shortest}, the shortest text of "
                 f"data.test_max_depth={self.test_max_depth}"
             )
-
-    @property
-    def info(self) -> CorpusInfo:
-        return CorpusInfo(labels=DIGITS)
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the depth."""
