@@ -1,7 +1,7 @@
 """The language modeling task: predicting the next token of a text (masked language modeling: see denoising.py)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -18,7 +18,7 @@ from triptych.tasks.exact_sums import ExactMean, ExactSum, widest
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.task import MetricModes, Metrics
+from triptych.tasks.task import MetricModes, Metrics, Values
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
@@ -82,9 +82,7 @@ class LanguageModeling(GenerativeTask):
     }
 
     @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
+    def comparison_metrics(cls, architecture: str, metrics: Values, optimum: Values) -> Sequence[MetricSpec]:
         """Returns bits per byte of the whole text and of the continuation; prefix models have only the latter."""
         if architecture in ("full", "prefix_lm"):
             return [replace(CONTINUATION, key=BITS_PER_BYTE.key)]

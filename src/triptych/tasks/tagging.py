@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import ClassVar
@@ -17,7 +17,7 @@ from triptych.data import IGNORE_INDEX, Batch, CorpusInfo, EncodedExample, Examp
 from triptych.tasks.exact_sums import ExactMean
 from triptych.tasks.metric_specs import ACCURACY, MetricSpec
 from triptych.tasks.predictions import Predictions
-from triptych.tasks.task import NO_GENERATION, MetricModes, Metrics, Task
+from triptych.tasks.task import NO_GENERATION, MetricModes, Metrics, Task, Values
 
 log = logging.getLogger("triptych")
 
@@ -60,9 +60,7 @@ class Tagging(Task):
     unsupported = NO_GENERATION
 
     @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
+    def comparison_metrics(cls, architecture: str, metrics: Values, optimum: Values) -> Sequence[MetricSpec]:
         """Returns accuracy; first the F1 of the entities, if the tags mark entities."""
         accuracy = replace(ACCURACY, numerator={"correct": 1.0}, denominator={"words": 1.0})
         return [ENTITY_F1, accuracy] if ENTITY_F1.key in metrics else [accuracy]

@@ -37,6 +37,8 @@ MetricModes = Mapping[str, Literal["min", "max"] | None]
 """Whether the lowest or the highest value is best, by metric, as in Lightning; None: neither."""
 Metrics = Mapping[str, Metric]
 """Metrics by name."""
+Values = Mapping[str, float]
+"""Values of metrics by name."""
 Scores = Mapping[str, Sequence[float]]
 """Numbers of each example by name, for the record (see ``Predictions``)."""
 BATCHES_SORTED = 16
@@ -238,9 +240,7 @@ class Task(ABC):
         return {name: mode for kind in cls.__mro__[::-1] for name, mode in vars(kind).get("metric_modes", {}).items()}
 
     @classmethod
-    def comparison_metrics(
-        cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]
-    ) -> Sequence[MetricSpec]:
+    def comparison_metrics(cls, architecture: str, metrics: Values, optimum: Values) -> Sequence[MetricSpec]:
         """Returns the scores that compare runs of this task, in order of preference: those of ``compared_by``.
 
         Many outputs may be correct, so exact match is one of them only if its best value is known.
@@ -251,7 +251,7 @@ class Task(ABC):
         return [score for score in cls.compared_by if score.key != EXACT_MATCH.key or score.key in optimum]
 
     @classmethod
-    def info(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskInfo:
+    def info(cls, architecture: str, metrics: Values, optimum: Values) -> TaskInfo:
         """Returns the facts about this task that a comparison needs; see ``comparison_metrics``."""
         scores = cls.comparison_metrics(architecture, metrics, optimum)
         return TaskInfo(cls.title, scores, cls.not_comparable, *cls.ranked_by, generates_text=cls.generates_text)
