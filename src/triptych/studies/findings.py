@@ -307,7 +307,8 @@ def _show(one: _Measured) -> dict[str, str]:
         return {name: _show_cost(found, one.end) for name, found in one.values.items()}
     samples = {name: Sample(name, tuple(found), ()) for name, found in one.numbers.items()}
     scale = one.group.scale([*samples.values()])
-    return {name: show_mean(one.group.metric, sample, scale.learned(sample)) for name, sample in samples.items()}
+    learned = {name: scale.learned(sample) for name, sample in samples.items()}
+    return {name: show_mean(one.group.metric, [found], len(one.numbers[name])) for name, found in learned.items()}
 
 
 def _show_cost(found: Sequence[_Value], end: float) -> str:

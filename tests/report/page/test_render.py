@@ -68,7 +68,7 @@ def test_comparison_json(page: Path, seven_runs: Path) -> None:
     assert [verdict["task"] for verdict in record["verdicts"]] == ["classification", "language_modeling", "translation"]
     for verdict in record["verdicts"]:
         assert set(verdict) == {
-            "task", "data", "metric", "by", "outcome", "winner", "reasons", "text", "commands", "price"
+            "task", "data", "metric", "by", "outcome", "winner", "reasons", "text", "commands", "price", "by_block"
         }  # fmt: skip
         assert verdict["winner"] is None
     assert ("language_modeling", "tokenizer_sha256") in {(entry["task"], entry["field"]) for entry in record["audit"]}

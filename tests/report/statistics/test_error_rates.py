@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from triptych.report.read_records import RecordedRun, find_runs
+from triptych.report.statistics.factors import Factor
 from triptych.report.statistics.verdicts import Group, Verdict, group_runs, judge
 
 COLLAPSED = -40.0
@@ -119,3 +120,40 @@ def test_rates_of_few_draws(judged: Judge, setting: Setting) -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=name_of)
 def test_rates(judged: Judge, setting: Setting) -> None:
     check(judged, setting, setting.draws)
+
+
+def check_blocks(write_run, folder: Path, gap: float, draws: int, false: float, power: float) -> None:
+    """Two architectures of three sizes, 5 sd apart, with three seeds each: how often a winner is named, by the mean over
+    sizes or for any of them."""
+    for architecture in ("full", "decoder_only"):
+        write_run(architecture, "similarity", {"test/spearman": 0.5, "test/pearson": 0.5})
+    (group,) = group_runs(find_runs([folder], folder).runs)
+    key, size_of = group.metric.key, Factor("shape.num_layers", ("0", "1", "2"), "block")
+    random, wins, losses = np.random.default_rng(draws), 0, 0
+    for _ in range(draws):
+        runs = [
+            replace(run, seed=seed, settings={"shape.num_layers": size}, curves={}, metrics={key: float(value)})
+            for run, mean in zip(group.runs, (gap, 0.0), strict=True)
+            for size in range(3)
+            for seed, value in enumerate(random.normal(mean + 5 * size, 1, 3), start=1)
+        ]
+        verdict = judge(Group(group.task, group.data, group.metric, tuple(runs), factors=(size_of,)))
+        named = {verdict.winner, *verdict.by_block.values()}
+        wins, losses = wins + ("full" in named), losses + ("decoder_only" in named)
+    slack = 0.0 if draws == 2000 else 3 * math.sqrt(0.06 / draws)
+    assert (losses if gap else wins + losses) / draws <= false + slack
+    assert wins / draws >= power - slack
+
+
+BLOCKS = [pytest.param(0.0, 0.06, 0.0, id="no effect"), pytest.param(2.0, 0.01, 0.92, id="2 sd")]
+
+
+@pytest.mark.parametrize(("gap", "false", "power"), BLOCKS)
+def test_rates_with_blocks_of_few_draws(write_run, tmp_path: Path, gap: float, false: float, power: float) -> None:
+    check_blocks(write_run, tmp_path, gap, 60, false, power)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("gap", "false", "power"), BLOCKS)
+def test_rates_with_blocks(write_run, tmp_path: Path, gap: float, false: float, power: float) -> None:
+    check_blocks(write_run, tmp_path, gap, 2000, false, power)

@@ -79,10 +79,10 @@ def test_architectures_are_compared_unless_another_key_is_given(sweep: Sweep) ->
     runs = sweep(architectures=("encoder_only", "decoder_only"))
     assert choose_factor(runs) == "model"
     (group,) = group_runs(runs, by=["block/attention"])
-    assert [*group.by_level()] == ["attention=multi_head", "attention=performer"]
+    assert [*group.by_level] == ["attention=multi_head", "attention=performer"]
     (both,) = group_runs(runs, by=["model", "block/attention"])
-    assert len(both.by_level()) == 4
-    assert "model=encoder_only, attention=performer" in both.by_level()
+    assert len(both.by_level) == 4
+    assert "model=encoder_only, attention=performer" in both.by_level
 
 
 def test_several_settings_differ(write_run, tmp_path: Path) -> None:

@@ -428,7 +428,7 @@ def test_trials_that_were_not_tested_count_as_tried(write_run, tmp_path: Path) -
     assert (found.unfinished, found.num_untested) == ((), 3)
     (group,) = group_runs(found.runs, found.untested, found.pruned)
     assert [run.architecture for run in group.runs] == ["full", "encoder_only"]
-    assert [len(contenders) for contenders in group.by_level().values()] == [1, 1]
+    assert [len(contenders) for contenders in group.by_level.values()] == [1, 1]
     (trials,) = [difference for difference in audit(group) if difference.field == "trials"]
     assert list(trials.values.values()) == [4, 1]
 

@@ -68,7 +68,7 @@ class Bin:
 
 def choose_runs(group: Group) -> dict[str, RecordedRun]:
     """The first seed of each level's configuration that is best on the validation set."""
-    return {name: group.best(contenders).runs[0] for name, contenders in group.by_level().items()}
+    return {name: contender.runs[0] for name, contender in group.chosen.items()}
 
 
 def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[ShownExample]]:

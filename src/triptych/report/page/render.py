@@ -209,6 +209,7 @@ def _tabulate_duels(metric: MetricSpec, duels: Sequence[PairDifference]) -> Iter
             examples = f"{metric.show_difference(duel.paired.low, duel.paired.high)} (p = {duel.paired.p:.3f})"
         yield [
             Cell("Difference", "words", f"{duel.first} minus {duel.second}"),
+            *([Cell("Within", "words", duel.block)] if duel.block else []),
             Cell(metric.title, "number", metric.show_difference(duel.difference)),
             Cell("95 % over seeds (Welch)", "number", seeds),
             Cell("95 % over test examples (paired bootstrap)", "number", examples),

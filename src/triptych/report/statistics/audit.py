@@ -40,13 +40,18 @@ _TOLERANT = ("tokens_per_step", "params", "train_flops")
 
 
 def audit(group: Group) -> list[Difference]:
-    """Lists differences between the runs of a group other than the architecture.
+    """Lists differences between the runs of a group other than the architecture; with blocks, within each of them.
 
     Returns:
         one entry per field that differs; params, FLOPs and tokens per step only from 2 % on. Settings
             (``Group.differing_settings``) and the number of configurations tried are those of each architecture's best
             configuration.
     """
+    if "" not in group.blocks:  # within each block
+        merged: dict[tuple[str, str], Difference] = {}
+        for one in (found for block in group.shared_blocks.values() for found in audit(block)):
+            merged.setdefault((one.field, one.text), one).values.update(one.values)
+        return [*merged.values()]
     found = []
     for field, text in _AUDITED.items():
         if field == "train_flops" and not group.counts_alike:
@@ -69,7 +74,7 @@ def audit(group: Group) -> list[Difference]:
 
 
 def _audit_choice(group: Group) -> list[Difference]:
-    first = [group.best(contenders).runs[0] for contenders in group.by_level().values()]
+    first = [contender.runs[0] for contender in group.chosen.values()]
     found = []
     known = [run for run in first if run.settings]
     if differing := group.differing_settings(first):

@@ -1,17 +1,20 @@
-"""The factors of a comparison: the settings that differ between its runs, and which of them is compared."""
+"""The factors of a comparison: the settings that differ between its runs, with their roles."""
 
+import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from triptych.config import suggestion
+from triptych.config import ARCHITECTURES, suggestion
 from triptych.report.labels import setting
 from triptych.report.read_records import PrunedRun, RecordedRun
 
 MODEL = "model"
 """The factor of the architecture."""
-TUNED = ("optimizer.", "scheduler.", "block.dropout")
+TUNED_KEYS = ("optimizer.", "scheduler.", "block.dropout")
 """Beginnings of the keys that are tuned, not compared, unless nothing else differs."""
+COMPARED, TUNED, BLOCK, FOLLOWS, DIFFERS = "compared", "tuned", "block", "follows", "differs"
+_ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,39 +23,51 @@ class Factor:
 
     Attributes:
         key: as on the command line, such as ``block/attention``.
-        levels: its values, in the order of the runs.
+        levels: its values: architectures in their order, numbers ascending, others by name.
+        role: ``compared``; ``tuned``: the best value on the validation set counts; ``block``: compared within each of
+            its levels; ``follows`` from other factors; ``differs``: with the compared one. Empty: none yet.
     """
 
     key: str
     levels: tuple[str, ...]
+    role: str = ""
 
 
 def level_of(run: RecordedRun | PrunedRun, by: Sequence[str]) -> str:
     """The level of a run: its architecture, or its values of the compared settings, such as ``attention=performer``."""
     if [*by] == [MODEL]:
         return run.architecture
-    values = [run.architecture if key == MODEL else setting(run.settings.get(_setting(key), "absent")) for key in by]
-    return ", ".join(f"{_setting(key).rpartition('.')[2]}={value}" for key, value in zip(by, values, strict=True))
+    return ", ".join(f"{setting_of(key).rpartition('.')[2]}={value_of(run, key)}" for key in by)
+
+
+def value_of(run: RecordedRun | PrunedRun, key: str) -> str:
+    """The value of a factor, as typed on the command line; a part without a recorded choice is given by its class."""
+    if key == MODEL:
+        return run.architecture
+    name = setting_of(key)
+    target = str(run.settings.get(f"{name}._target_", _ABSENT))
+    return setting(run.settings.get(name, target.rpartition(".")[2] if target.startswith("triptych.") else target))
 
 
 def find_factors(runs: Sequence[RecordedRun]) -> list[Factor]:
-    """The factors of some runs. Settings that split the runs alike are one factor, named by the command line. Settings
-    that are constant within each level of a factor, and on no command line, follow from it."""
-    typed = {_setting(key): key for run in runs for key in _typed(run)}
-    columns: dict[tuple[int, ...], list[str]] = {}
-    values = {MODEL: [run.architecture for run in runs]}
-    for key in dict.fromkeys(key for run in runs for key in run.settings):
-        if key in typed or not key.startswith("model."):
-            values[key] = [setting(run.settings.get(key, "absent")) for run in runs]
-    for key, found in values.items():
-        if len({*found}) > 1:
-            columns.setdefault(tuple(map(found.index, found)), []).append(key)
+    """The factors of some runs. Settings that split the runs alike are one factor, named by one that all runs have, if
+    possible by the command line. Settings that are constant within each level of a factor, and on no command line,
+    follow from it."""
+    typed = {setting_of(key): key for run in runs for key in _typed(run)}
+    columns: dict[tuple[int, ...], dict[str, list[str]]] = {}
+    names = dict.fromkeys(key.removesuffix("._target_") for run in runs for key in run.settings)
+    for key in (MODEL, *(key for key in names if key in typed or not key.startswith("model."))):
+        values = [value_of(run, key) for run in runs]
+        if len({*values}) > 1:
+            columns.setdefault(_split(values), {})[key] = values
     factors = []
-    for split, keys in columns.items():
-        named = next((key for key in keys if key == MODEL or key in typed), None)
-        if named is not None or not any(_follows(split, other) for other in columns if other != split):
-            key = named or keys[0]
-            factors.append(Factor(typed.get(key, key), tuple(dict.fromkeys(values[key]))))
+    for split, found in columns.items():
+        key = min(
+            found, key=lambda key: (_ABSENT in found[key], key not in typed or setting_of(key).startswith(TUNED_KEYS))
+        )
+        if {MODEL, *typed} & {*found} or not any(_follows(split, other) for other in columns if other != split):
+            key = MODEL if MODEL in found else typed.get(key, key)
+            factors.append(Factor(key, _sort_levels(runs, key)))
     return factors
 
 
@@ -60,8 +75,41 @@ def choose_factor(runs: Sequence[RecordedRun], tuned: Sequence[str] = ()) -> str
     """The key of the compared factor: ``model`` if the architectures differ, otherwise the only factor that is not
     tuned, or the only one. ``model`` if there is none, or several."""
     factors = [factor.key for factor in find_factors(runs)]
-    compared = [key for key in factors if key not in tuned and not _setting(key).startswith(TUNED)] or factors
+    compared = [key for key in factors if not _is_tuned(key, tuned)] or factors
     return compared[0] if len(compared) == 1 and MODEL not in factors else MODEL
+
+
+def find_roles(runs: Sequence[RecordedRun], by: Sequence[str] = (), tuned: Sequence[str] = ()) -> tuple[Factor, ...]:
+    """The compared factors, then the others with their roles.
+
+    A factor is a block if it varies within a level of the compared one and is not tuned. One that is on no command line
+    is a block only if the others do not determine it.
+
+    Args:
+        runs: one per configuration.
+        by: keys of the compared factors; empty: see ``choose_factor``.
+        tuned: keys of settings that are tuned, in addition to ``TUNED_KEYS``.
+    """
+    by = by or [choose_factor(runs, tuned)]
+    cells = _split([level_of(run, by) for run in runs])
+    compared = {cells, *(_split([value_of(run, key) for run in runs]) for key in by)}
+    typed = {MODEL, *(key for run in runs for key in _typed(run))}
+    found = [Factor(key, _sort_levels(runs, key), COMPARED) for key in by]
+    for factor in sorted(find_factors(runs), key=lambda one: (one.key not in typed, _is_tuned(one.key, tuned))):
+        split = _split([value_of(run, factor.key) for run in runs])
+        if split not in compared:
+            role = TUNED if _is_tuned(factor.key, tuned) else BLOCK
+            if len(found[0].levels) == 1 or _follows(split, cells):
+                role = DIFFERS if factor.key in typed else FOLLOWS
+            found.append(replace(factor, role=role))
+            cells = _split([*zip(cells, split, strict=True)])
+    return tuple(found)
+
+
+def sort_runs(runs: Sequence[RecordedRun], factors: Sequence[Factor]) -> tuple[RecordedRun, ...]:
+    """The runs in the order of the compared levels, then of the blocks; otherwise as before."""
+    known = [factor for factor in factors if factor.role in (COMPARED, BLOCK)]
+    return tuple(sorted(runs, key=lambda run: [x.levels.index(value_of(run, x.key)) for x in known]))
 
 
 def check_factors(runs: Sequence[RecordedRun], by: Sequence[str]) -> None:
@@ -73,19 +121,37 @@ def check_factors(runs: Sequence[RecordedRun], by: Sequence[str]) -> None:
     for key in by:
         if len({level_of(run, [key]) for run in runs}) == 1:
             known = [factor.key for factor in find_factors(runs)]
-            has_one = key == MODEL or any(_setting(key) in run.settings for run in runs)
+            has_one = value_of(runs[0], key) != _ABSENT
             why = "the same in all runs" if has_one else "no run has such a setting"
             expected = f"; expected one of {', '.join(known)}" if known else ""
             raise ValueError(f"--by {key}: {why}{expected}{suggestion(key, known)}")
 
 
-def _setting(key: str) -> str:
-    """The setting of a key of the command line: that of a config group has a dot."""
-    return key.replace("/", ".")
+def setting_of(key: str) -> str:
+    """The setting of a key of the command line: that of a config group has a dot, after the @ if it has one."""
+    return key.replace("/", ".").rpartition("@")[2]
+
+
+def _is_tuned(key: str, tuned: Sequence[str]) -> bool:
+    return key in tuned or setting_of(key).startswith(TUNED_KEYS)
 
 
 def _typed(run: RecordedRun) -> list[str]:
     return [word.partition("=")[0].lstrip("+~") for word in shlex.split(run.command) if "=" in word]
+
+
+def _sort_levels(runs: Sequence[RecordedRun], key: str) -> tuple[str, ...]:
+    def rank(run: RecordedRun) -> tuple[float, str]:
+        value, name = run.settings.get(setting_of(key)), value_of(run, key)
+        number = value if isinstance(value, int | float) else math.inf
+        return ARCHITECTURES.index(name) if key == MODEL else number, name
+
+    return tuple(dict.fromkeys(value_of(run, key) for run in sorted(runs, key=rank)))
+
+
+def _split(values: Sequence[object]) -> tuple[int, ...]:
+    """Which runs have the same value: the position of its first one."""
+    return tuple(map(values.index, values))
 
 
 def _follows(split: tuple[int, ...], other: tuple[int, ...]) -> bool:

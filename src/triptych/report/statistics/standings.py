@@ -1,11 +1,12 @@
 """Means of configurations over seeds, and differences between architectures over seeds and examples."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean, stdev
 
+from triptych.report.statistics.blocks import average_over_blocks
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
 from triptych.report.statistics.significance import Welch, student_interval
 from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
@@ -45,6 +46,7 @@ class PairDifference:
         low: the lower end of its 95 % interval over seeds, by Welch's t; NaN for fewer than two seeds of either.
         high: its upper end.
         paired: over the test examples, for fixed seeds; None without predictions for the same examples.
+        block: within which they are compared, or the mean over blocks; empty without blocks.
     """
 
     first: str
@@ -53,6 +55,7 @@ class PairDifference:
     low: float
     high: float
     paired: Paired | None
+    block: str = ""
 
 
 def summarize_configurations(group: Group) -> list[SeedSummary]:
@@ -84,10 +87,13 @@ def describe_training(group: Group) -> list[dict[str, str]]:
 
 
 def compare_pairs(group: Group) -> list[PairDifference]:
-    """Compares each pair of architectures in a group; empty if they are not comparable."""
-    found = [] if group.not_comparable else group.by_level().values()
-    chosen = [group.best(contenders) for contenders in found]
-    return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
+    """Compares each pair of architectures in a group, within each block and over them; empty if they are not
+    comparable."""
+    blocks = group.shared_blocks
+    if any(block.not_comparable for block in blocks.values()):
+        return []
+    scopes = [{label: block} for label, block in blocks.items()] + ([blocks] if len(blocks) > 1 else [])
+    return [_duel(scope, *pair) for pair in combinations(group.by_level, 2) for scope in scopes]
 
 
 def note_test_noise(group: Group, verdict: Verdict, pairs: Sequence[PairDifference]) -> Verdict:
@@ -95,7 +101,7 @@ def note_test_noise(group: Group, verdict: Verdict, pairs: Sequence[PairDifferen
     examples contains 0."""
     if verdict.winner is None:
         return verdict
-    name, close = group.best(group.by_level()[verdict.winner]).name, list[str]()
+    name, close = group.chosen[verdict.winner].name, list[str]()
     for pair in pairs:
         if name in (pair.first, pair.second) and pair.paired is not None and pair.paired.low <= 0 <= pair.paired.high:
             close.append(pair.second if pair.first == name else pair.first)
@@ -118,10 +124,18 @@ def _standing(group: Group, contender: ComparedConfig) -> SeedSummary:
     )
 
 
-def _duel(group: Group, first: ComparedConfig, second: ComparedConfig) -> PairDifference:
-    a, b = ([group.value(run) for run in contender.runs] for contender in (first, second))
-    low, high = Welch.of(a, b).interval if min(len(a), len(b)) > 1 else (math.nan, math.nan)
-    return PairDifference(first.name, second.name, fmean(a) - fmean(b), low, high, _paired(group, first, second))
+def _duel(blocks: Mapping[str, Group], first: str, second: str) -> PairDifference:
+    values = [(block.samples[first].values, block.samples[second].values) for block in blocks.values()]
+    low, high = math.nan, math.nan
+    if min(len(found) for pair in values for found in pair) > 1:
+        low, high = average_over_blocks([Welch.of(*pair) for pair in values]).interval
+    difference = fmean(fmean(a) - fmean(b) for a, b in values)
+    (label, block), *others = blocks.items()
+    if others:
+        name = f"mean over {len(blocks)} blocks"
+        return PairDifference(block.word(first), block.word(second), difference, low, high, None, name)
+    one, other = block.chosen[first], block.chosen[second]
+    return PairDifference(one.name, other.name, difference, low, high, _paired(block, one, other), label)
 
 
 def _paired(group: Group, first: ComparedConfig, second: ComparedConfig) -> Paired | None:

@@ -2,24 +2,37 @@
 
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby, permutations
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from triptych.config import counted, duration
 from triptych.config.overrides import read_value, write_override
 from triptych.report.labels import setting
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import PrunedRun, RecordedRun
+from triptych.report.statistics.blocks import combine_blocks, interaction_p
 from triptych.report.statistics.bootstrap import scored_by
 from triptych.report.statistics.edges import Edge
-from triptych.report.statistics.factors import MODEL, check_factors, choose_factor, find_factors, level_of
+from triptych.report.statistics.factors import (
+    BLOCK,
+    COMPARED,
+    MODEL,
+    Factor,
+    check_factors,
+    find_roles,
+    level_of,
+    setting_of,
+    sort_runs,
+)
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.raised_seeds import describe_raised_seeds
-from triptych.report.statistics.significance import MIN_SEEDS, pool_deviations, seeds_to_decide
+from triptych.report.statistics.significance import CONFIDENCE, MIN_SEEDS, adjust_by_holm, seeds_to_decide
 from triptych.tasks.metric_specs import MetricSpec
 
 _OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
@@ -52,10 +65,11 @@ class ComparedConfig:
         return self.level + (f" ({self.label})" if self.label else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
-    """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them.
-    Untested and pruned trials of a search are kept separately; they count as tried. ``by`` are the compared factors."""
+    """The runs of one task on the same data, in the order of the levels, and the metric that compares them.
+    Untested and pruned trials of a search are kept separately; they count as tried. ``by`` are the compared factors;
+    ``factors`` are these and the others, with their roles."""
 
     task: str
     data: str
@@ -64,6 +78,7 @@ class Group:
     untested: tuple[RecordedRun, ...] = ()
     pruned: tuple[PrunedRun, ...] = ()
     by: tuple[str, ...] = (MODEL,)
+    factors: tuple[Factor, ...] = ()
 
     def value(self, run: RecordedRun) -> float:
         """The run's value of the metric; NaN if it is not finite."""
@@ -103,16 +118,35 @@ class Group:
             return (max if self.metric.higher_is_better else min)(known, default=None)
         return float(self.metric.higher_is_better)
 
-    def sample(self, contender: ComparedConfig) -> Sample:
-        """The values of one configuration. A share of right answers has the grain of one test example."""
-        runs, sizes = contender.runs, {len(run.predictions) for run in contender.runs}
-        grain = 1 / sizes.pop() if self.metric.unit == "%" and len(sizes) == 1 and 0 not in sizes else 0.0
-        return Sample(contender.name, tuple(map(self.value, runs)), tuple(run.seed for run in runs), grain)
+    @cached_property
+    def chosen(self) -> dict[str, ComparedConfig]:
+        """The configuration of each level that is best on the validation set."""
+        return {level: self.best(contenders) for level, contenders in self.by_level.items()}
+
+    @cached_property
+    def samples(self) -> dict[str, Sample]:
+        """The values of these configurations. A share of right answers has the grain of one test example."""
+        found = {}
+        for level, contender in self.chosen.items():
+            runs, sizes = contender.runs, {len(run.predictions) for run in contender.runs}
+            grain = 1 / sizes.pop() if self.metric.unit == "%" and len(sizes) == 1 and 0 not in sizes else 0.0
+            found[level] = Sample(contender.name, (*map(self.value, runs),), tuple(run.seed for run in runs), grain)
+        return found
+
+    @cached_property
+    def learned(self) -> dict[str, list[float]]:
+        """Those of the runs that learned."""
+        scale = self.scale([*self.samples.values()])
+        return {level: scale.learned(sample) for level, sample in self.samples.items()}
 
     def scale(self, samples: Sequence[Sample]) -> Scale:
         """The scale of the metric for these samples."""
         higher = self.metric.higher_is_better
         return Scale.of(samples, higher_is_better=higher, floor=self.floor, ceiling=self.ceiling)
+
+    def test(self, first: str, second: str) -> PairTest:
+        """The test of two levels."""
+        return PairTest.of(self.samples[first], self.samples[second], self.scale([*self.samples.values()]))
 
     @property
     def note(self) -> str:
@@ -151,6 +185,7 @@ class Group:
         """The number of scored items in the test, of each run; None: unknown."""
         return {scored_by(self.metric, run) for run in self.runs}
 
+    @cached_property
     def by_level(self) -> dict[str, list[ComparedConfig]]:
         """The configurations of each level of the compared factor: of each architecture, or of each value."""
         alike: dict[str, dict[object, list[RecordedRun]]] = {}
@@ -164,6 +199,24 @@ class Group:
             for level, found in alike.items()
         }
 
+    @cached_property
+    def blocks(self) -> dict[str, "Group"]:
+        """The runs of each level of the blocks; without blocks, all runs."""
+        factors = [factor for factor in self.factors if factor.role == BLOCK]
+        keys = [factor.key for factor in factors]
+        every: tuple[Sequence[Any], ...] = self.runs, self.untested, self.pruned
+        found = {}
+        for label in dict.fromkeys(level_of(run, keys) for run in sort_runs(self.runs, factors) if keys):
+            runs, untested, pruned = (tuple(x for x in some if level_of(x, keys) == label) for some in every)
+            name = ARCHITECTURES[label].word if keys == [MODEL] else label
+            found[name] = replace(self, runs=runs, untested=untested, pruned=pruned, factors=())
+        return found or {"": self}
+
+    @property
+    def shared_blocks(self) -> dict[str, "Group"]:
+        """The blocks that have runs of all levels of the compared factor."""
+        return {label: group for label, group in self.blocks.items() if len(group.by_level) == len(self.by_level)}
+
     def word(self, level: str) -> str:
         """A level in a sentence."""
         return ARCHITECTURES[level].word if self.by == (MODEL,) else level
@@ -171,12 +224,12 @@ class Group:
     def num_tried(self) -> dict[str, int]:
         """The number of configurations tried per level, tested or not."""
         count = {}
-        for name in self.by_level():
+        for name in self.by_level:
             runs = [run for run in (*self.runs, *self.untested) if level_of(run, self.by) == name]
             known = [run.settings for run in runs]  # of a trial with several seeds, another may have been pruned
             pruned = [run.settings for run in self.pruned if level_of(run, self.by) == name]
-            others = [settings for settings in pruned if settings not in known]
-            count[name] = len({_configuration(run) for run in runs}) + len({str(settings) for settings in others})
+            others = {str(settings) for settings in pruned if settings not in known}
+            count[name] = len({_configuration(run) for run in runs}) + len(others)
         return count
 
     @property
@@ -187,13 +240,13 @@ class Group:
     @property
     def contenders(self) -> list[ComparedConfig]:
         """All configurations."""
-        return [contender for found in self.by_level().values() for contender in found]
+        return [contender for found in self.by_level.values() for contender in found]
 
     @property
     def varied(self) -> dict[str, str]:
         """The compared settings, and those that vary within a level, as in a sweep: short names, and their keys."""
-        compared = [key.replace("/", ".") for key in self.by if key != MODEL]
-        first = [[c.runs[0] for c in contenders] for contenders in self.by_level().values()]
+        compared = [setting_of(key) for key in self.by if key != MODEL]
+        first = [[c.runs[0] for c in contenders] for contenders in self.by_level.values()]
         within = {name: key for runs in first for name, key in _differing(runs).items()}
         return {key.rpartition(".")[2]: key for key in compared} | within
 
@@ -207,17 +260,13 @@ class Group:
             runs: one per level.
         """
         known = [run for run in runs if run.settings]
-        tuned = [{*_differing([c.runs[0] for c in found]).values()} for found in self.by_level().values()]
-        solved = [item for run in known for item in ((run.match or {}).get("solved") or {}).items()]
+        tuned = [{*_differing([c.runs[0] for c in found]).values()} for found in self.by_level.values()]
+        matched = [((run.match or {}).get("solved") or {}).items() for run in known]
+        solved = {(name.rpartition(".")[2], value) for items in matched for name, value in items}
         keys = dict.fromkeys(
             key for run in known for key in run.settings if not key.startswith("model.") or _is_of_one_stack(run, key)
         )
-
-        def is_solved(run: RecordedRun, key: str) -> bool:
-            last = key.rpartition(".")[2]
-            return any(last == name.rpartition(".")[2] and run.settings.get(key) == value for name, value in solved)
-
-        compared = tuple(f"{key.replace('/', '.')}." for key in self.by if key != MODEL)
+        compared = tuple(f"{setting_of(key)}." for key in self.by if key != MODEL)
 
         def differs(key: str) -> bool:
             if f"{key}.".startswith(compared):
@@ -225,11 +274,10 @@ class Group:
             values = {str(run.settings.get(key, "absent")) for run in known}
             return len(values - {"None"} if key in ("match", "reference") else values) > 1
 
-        return [
-            key
-            for key in keys
-            if differs(key) and key not in set.intersection(*tuned) and not any(is_solved(run, key) for run in known)
-        ]
+        left_out = set.intersection(*tuned) | {
+            key for run in known for key, value in run.settings.items() if (key.rpartition(".")[2], value) in solved
+        }
+        return [key for key in keys if key not in left_out and differs(key)]
 
     def edges(self, contenders: Sequence[ComparedConfig]) -> list[str]:
         """The numeric settings of the best configuration that are the smallest or the largest tried: a better value may
@@ -282,6 +330,7 @@ class Verdict:
         text: the verdict in words.
         commands: train more seeds: enough to decide between the two best, if the observed difference is real.
         price: the number of these runs, and their time.
+        by_block: the winner of each block, if there is no verdict of the mean over blocks.
     """
 
     task: str
@@ -294,6 +343,7 @@ class Verdict:
     text: str
     commands: tuple[str, ...] = ()
     price: str = ""
+    by_block: dict[str, str | None] = field(default_factory=dict)
 
 
 def group_runs(
@@ -321,18 +371,20 @@ def group_runs(
             f"{untested[0].directory}: trials of a search are not tested; test the best one with the command that the "
             "search printed (also in search.html)"
         )
-    members = [(key, tuple(found)) for key, found in groupby(runs, key=lambda run: (run.task, run.data))]
-    return [
-        Group(
-            *key,
-            primary_metric(found),
-            found,
-            tuple(run for run in untested if (run.task, run.data) == key),
-            tuple(run for run in pruned if (run.task, run.data) == key),
-            tuple(by) or (choose_factor(_one_per_configuration(found), tuned),),
-        )
-        for key, found in members
-    ]
+    groups = []
+    for key, members in groupby(runs, key=lambda run: (run.task, run.data)):
+        found = tuple(members)
+        factors = find_roles(_one_per_configuration(found), by, tuned)
+        own = tuple(factor.key for factor in factors if factor.role == COMPARED)
+        if any(run.variant or not run.settings for run in found):
+            factors = factors[: len(own)]  # the claims of a study say what is compared
+        metric = primary_metric(found)
+        if own != (MODEL,) or any(factor.role == BLOCK for factor in factors):
+            found = sort_runs(found, factors)
+        trials = tuple(run for run in untested if (run.task, run.data) == key)
+        stopped = tuple(run for run in pruned if (run.task, run.data) == key)
+        groups.append(Group(*key, metric, found, trials, stopped, own, factors))
+    return groups
 
 
 def judge(group: Group) -> Verdict:
@@ -342,77 +394,139 @@ def judge(group: Group) -> Verdict:
     A winner needs three seeds of each level, fixed before the runs, and must win the ``PairTest`` against every
     other one. As all of these must hold at once, there is no correction for several tests: the probability of a false
     winner is about 5 %, at most 7 % for any spreads (tests/report/statistics/test_error_rates.py).
+
+    With blocks, the mean difference over the blocks is tested. If a run failed, or the difference depends on the block,
+    there is a verdict per block instead, with Holm's correction.
     """
-    found = group.by_level()
     outcome, winner, reasons, price = NOT_COMPARABLE, None, list[str](), ""
-    commands = tuple[str, ...]()
-    if len(found) == 1:
-        factors = find_factors(_one_per_configuration(group.runs))
-        several = ", ".join(f"{factor.key} ({len(factor.levels)})" for factor in factors)
-        text = f"All runs are {group.word(next(iter(found)))}: there is nothing to compare them with."
-        if factors:
-            text = f"Several settings differ: {several}. Choose what is compared, such as --by {factors[0].key}."
-    elif group.not_comparable:
-        text = f"Not comparable: {group.not_comparable}"
+    commands, by_block = tuple[str, ...](), dict[str, str | None]()
+    blocks = group.shared_blocks
+    if len(group.by_level) == 1:
+        text = f"All runs are {group.word(next(iter(group.by_level)))}: there is nothing to compare them with."
+        if others := group.factors[1:]:
+            several = ", ".join(f"{factor.key} ({len(factor.levels)})" for factor in others)
+            text = f"Several settings differ: {several}. Choose what is compared, such as --by {others[0].key}."
+    elif not blocks:
+        outcome, reasons = INCONCLUSIVE, [f"never side by side: {_missing(group)}"]
+        text = f"Inconclusive, because {reasons[0]}."
+    elif why := next(filter(None, (block.not_comparable for block in blocks.values())), ""):
+        text = f"Not comparable: {why}"
     else:
-        chosen = {name: group.best(contenders) for name, contenders in found.items()}
-        winner, reasons, text, more_seeds_help = _compare(group, chosen)
-        text += _choice(found, chosen) + describe_raised_seeds([config.runs for config in chosen.values()])
+        ranking = _rank(blocks)
+        winner, reasons, text = ranking.conclude(ranking.p)
+        if why := ranking.why_separate:
+            separate = [_rank({label: block}) for label, block in blocks.items()]
+            found = [*map(_Ranking.conclude, separate, adjust_by_holm([one.p for one in separate]))]
+            by_block = {label: best for label, (best, *_) in zip(blocks, found, strict=True)}
+            winner = found[0][0] if len({*by_block.values()}) == 1 else None
+            reasons = [] if winner else [why]
+            each = " ".join(f"{label}: {said}" for label, (*_, said) in zip(blocks, found, strict=True))
+            text = f"no verdict, because {why}. {each}"
+        if "" not in blocks:
+            missing = f" Left out: {said}." if (said := _missing(group)) else ""
+            text = f"{'Mean over' if len(blocks) > 1 else 'With'} {', '.join(blocks)}: {text}{missing}"
+        compared = [contender.runs for block in blocks.values() for contender in block.chosen.values()]
+        text += _choice(blocks) + describe_raised_seeds(compared)
         outcome = INCONCLUSIVE if winner is None else BETTER
-        if more_seeds_help and (seeds := _wanted_seeds(group, [*chosen.values()])):
-            commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen.values())
-            price = _price([*chosen.values()], seeds)
+        if not winner and not by_block and (seeds := ranking.wanted_seeds):
+            chosen = [contender for block in blocks.values() for contender in block.chosen.values()]
+            commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen)
+            price = _price(chosen, seeds)
     if group.note:
         text += f" {group.note}"
-    return Verdict(
-        group.task, group.data, group.metric.key, group.by, outcome, winner, tuple(reasons), text, commands, price
-    )
+    told = outcome, winner, tuple(reasons), text, commands, price, by_block
+    return Verdict(group.task, group.data, group.metric.key, group.by, *told)
 
 
-def _compare(group: Group, chosen: dict[str, ComparedConfig]) -> tuple[str | None, list[str], str, bool]:
-    """The winner among one configuration per level, the reasons if there is none, the verdict in words, and
-    whether more seeds could give a winner."""
-    metric = group.metric
-    samples = {name: group.sample(config) for name, config in chosen.items()}
-    scale = group.scale([*samples.values()])
-    learned = {name: scale.learned(sample) for name, sample in samples.items()}
-    ranking = sorted(
-        samples, key=lambda name: scale.sign * fmean(learned[name] or [-scale.sign * math.inf]), reverse=True
-    )
-    shown = " vs ".join(f"{group.word(name)} {show_mean(metric, samples[name], learned[name])}" for name in ranking)
-    tests = {
-        (one, other): PairTest.of(samples[one], samples[other], scale)
-        for one in samples
-        for other in samples
-        if one != other
-    }
-    winners = [one for one in samples if all(tests[one, other].winner == 1 for other in samples if other != one)]
-    best = winners[0] if winners else ranking[0]
-    others = [name for name in ranking if name != best]
-    lead = [
-        _lead(metric, tests[best, name], [len(samples[x].values) for x in (best, name)], group.word(name))
-        for name in others
-    ]
-    said = f"{shown}; {group.word(best)} {', '.join(filter(None, lead))}" if any(lead) else shown
-    reasons = list(dict.fromkeys(reason for name in others for reason in tests[best, name].reasons))
-    tried = group.num_tried()
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The levels of the compared factor, by their means.
+
+    Attributes:
+        best: the winner, otherwise the level with the best mean.
+        claim: in words.
+        said: the means and leads in words.
+        p: of the claim; 1 if it is not ahead of each other level.
+        reasons: why there is no winner, whatever p is.
+        doubts: why p is not below 5 %.
+        why_separate: why the mean over blocks has no verdict, but each block has one; otherwise empty.
+        wanted_seeds: the number of seeds that would probably give a winner; 0 if unknown, or more are no help.
+    """
+
+    best: str
+    claim: str
+    said: str
+    p: float
+    reasons: list[str]
+    doubts: list[str]
+    why_separate: str
+    wanted_seeds: int
+
+    def conclude(self, p: float) -> tuple[str | None, list[str], str]:
+        """The winner, the reasons if there is none, and the verdict in words; ``p`` may be corrected."""
+        if not self.reasons and p < 1 - CONFIDENCE:
+            return self.best, [], f"{self.said}: {self.claim}."
+        reasons = self.reasons or self.doubts or ["p is not below 5 % after Holm's correction"]
+        return None, reasons, f"{self.said}: inconclusive, because {'; '.join(reasons)}."
+
+
+def _rank(blocks: Mapping[str, Group]) -> _Ranking:
+    """Ranks the levels by the mean of the runs that learned, or by its mean over several blocks."""
+    parts = [*blocks.values()]
+    metric, word, levels = parts[0].metric, parts[0].word, [*parts[0].by_level]
+    sign = 1 if metric.higher_is_better else -1
+    means = {x: sign * fmean(fmean(part.learned[x] or [-sign * math.inf]) for part in parts) for x in levels}
+    ranking = sorted(means, key=means.__getitem__, reverse=True)
+    separate = {pair: [part.test(*pair) for part in parts] for pair in permutations(levels, 2)}
+    tests = {pair: combine_blocks(found, sign) for pair, found in separate.items()}
+    winners = [one for one in levels if all(tests[one, other].winner == 1 for other in levels if other != one)]
+    best = (winners or ranking)[0]
+    others = [level for level in ranking if level != best]
+    cells = [[part.samples[x].values for part in parts] for x in levels]
+    totals = {x: sum(map(len, found)) for x, found in zip(levels, cells, strict=True)}
+    num_failed = sum(totals.values()) - sum(len(part.learned[x]) for part in parts for x in levels)
+    shown = {x: show_mean(metric, [part.learned[x] for part in parts], totals[x]) for x in ranking}
+    said = " vs ".join(f"{word(x)} {mean}" for x, mean in shown.items())
+    lead = [_lead(metric, tests[best, x], [totals[best], totals[x]], word(x)) for x in others]
+    if any(lead):
+        said += f"; {word(best)} {', '.join(filter(None, lead))}"
+    reasons: dict[str, list[str]] = {}
+    differences = {label: _list_differences(block, ranking) for label, block in blocks.items()}
+    for i, (label, block) in enumerate(blocks.items()):
+        edges = [edge for x in others if winners for edge in block.edges(block.by_level[x])]
+        for reason in [*(y for x in others for y in separate[best, x][i].reasons), *differences[label], *edges]:
+            reasons.setdefault(reason, []).append(label)
+    why = f"{num_failed} of {sum(totals.values())} runs failed" if len(parts) > 1 and num_failed else ""
+    if not reasons and not why:
+        of_blocks = interaction_p(cells, max(sample.grain for part in parts for sample in part.samples.values()))
+        if of_blocks < 1 - CONFIDENCE:
+            why = f"the difference depends on the block (F test of interaction, p = {of_blocks:.2g})"
+    final = [tests[best, x] for x in others]
+    helps = not any(differences.values()) and all(test.more_seeds_help for test in final)
+    seeds = _wanted_seeds(parts, tests[ranking[0], ranking[1]]) if helps else 0
+    p = max(test.p if test.lead == 1 else 1.0 for test in final)
+    told = [x if len(parts) == 1 else f"{x} ({', '.join(dict.fromkeys(found))})" for x, found in reasons.items()]
+    doubts = [*dict.fromkeys(test.doubt for test in final if test.winner != 1)]
+    return _Ranking(best, f"{word(best)} is better", said, p, told, doubts, why, seeds)
+
+
+def _list_differences(group: Group, ranking: Sequence[str]) -> list[str]:
+    """What differs in addition to the level, as reasons: numbers of trials, and settings."""
+    found, tried = [], group.num_tried()
     if len({*tried.values()}) > 1:
         numbers = " and ".join(f"{count} of {group.word(name)}" for name, count in tried.items())
-        reasons.append(f"unequal numbers of configurations were tried: {numbers}")
-    if differing := group.differing_settings([chosen[name].runs[0] for name in ranking]):
-        values = [_values_of(key, [chosen[name].runs[0] for name in ranking]) for key in differing]
+        found.append(f"unequal numbers of configurations were tried: {numbers}")
+    runs = [group.chosen[name].runs[0] for name in ranking]
+    if values := [_values_of(key, runs) for key in group.differing_settings(runs)]:
         more = f", and {counted(len(values) - MOST_IN_LABELS, 'other')}" if len(values) > MOST_IN_LABELS else ""
-        reasons.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}")
-    if winners:
-        found = group.by_level()
-        reasons += [edge for name in others for edge in group.edges(found[name])]
-    if winners and not reasons:
-        return best, [], f"{said}: {group.word(best)} is better.", False
-    more_seeds_help = (
-        not differing and len({*tried.values()}) == 1 and all(tests[best, name].more_seeds_help for name in others)
-    )
-    reasons = reasons or list(dict.fromkeys(tests[best, x].doubt for x in others if tests[best, x].winner != 1))
-    return None, reasons, f"{said}: inconclusive, because {'; '.join(reasons)}.", more_seeds_help
+        found.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}")
+    return found
+
+
+def _missing(group: Group) -> str:
+    """The blocks that lack runs of a level."""
+    missing = {x: [y for y in group.by_level if y not in block.by_level] for x, block in group.blocks.items()}
+    return "; ".join(f"{x} has no {' or '.join(map(group.word, found))} run" for x, found in missing.items() if found)
 
 
 def _values_of(key: str, runs: Sequence[RecordedRun]) -> str:
@@ -420,13 +534,19 @@ def _values_of(key: str, runs: Sequence[RecordedRun]) -> str:
     return f"{key} ({', '.join(values)})"
 
 
-def show_mean(metric: MetricSpec, sample: Sample, learned: Sequence[float]) -> str:
-    """The mean over the seeds that learned, in words, with the number of seeds."""
-    count, total = len(learned), len(sample.values)
-    if not learned:
-        return f"0 of {counted(total, 'run')} learned"
+def show_mean(metric: MetricSpec, learned: Sequence[Sequence[float]], total: int) -> str:
+    """The mean over the seeds that learned, in words, with their number.
+
+    Args:
+        learned: the values, per block; the mean is over blocks.
+        total: the number of runs, failed ones included.
+    """
+    count = sum(map(len, learned))
+    if not all(learned):
+        return f"{count} of {counted(total, 'run')} learned"
     failed = "" if count == total else f"; {total - count} of {total} runs failed"
-    return f"{metric.show(fmean(learned))} ({counted(count, 'seed')}{failed})"
+    unit = "seed" if len(learned) == 1 else "run"
+    return f"{metric.show(fmean(map(fmean, learned)))} ({counted(count, unit)}{failed})"
 
 
 def _lead(metric: MetricSpec, test: PairTest, totals: Sequence[int], other: str) -> str:
@@ -449,19 +569,14 @@ def _lead(metric: MetricSpec, test: PairTest, totals: Sequence[int], other: str)
     return " and ".join(said)
 
 
-def _wanted_seeds(group: Group, chosen: Sequence[ComparedConfig]) -> int:
+def _wanted_seeds(blocks: Sequence[Group], test: PairTest) -> int:
     """The number of seeds that would probably give a winner; 0 if 100 are too few, or for a study, which
     computes its own number."""
-    values = [[group.value(run) for run in contender.runs] for contender in chosen]
-    is_known = all(math.isfinite(value) for found in values for value in found)
-    if not is_known or chosen[0].runs[0].variant:
-        return 0
-    tried = min(map(len, values))
-    if tried == 1:
-        return MIN_SEEDS
-    first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
-    deviation = pool_deviations(first, second)
-    needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
+    tried = min(len(sample.values) for block in blocks for sample in block.samples.values())
+    if blocks[0].runs[0].variant or test.welch is None:
+        return MIN_SEEDS if tried < MIN_SEEDS and not blocks[0].runs[0].variant else 0
+    deviation = test.welch.error * math.sqrt(tried / 2)
+    needed = seeds_to_decide(abs(test.welch.difference), deviation)
     return 0 if needed is None or deviation == 0 else max(needed, tried + 1)
 
 
@@ -482,12 +597,13 @@ def _train_more(run: RecordedRun, seeds: int) -> str:
     return shlex.join(["triptych", "train", "-m", *own, f"seed=range(1,{seeds + 1})", *folders])
 
 
-def _choice(found: dict[str, list[ComparedConfig]], chosen: dict[str, ComparedConfig]) -> str:
+def _choice(blocks: Mapping[str, Group]) -> str:
     """Which configurations were compared, if a level has several."""
     said = [
-        f"{chosen[name].level} with {chosen[name].label} (of {len(contenders)} configurations)"
-        for name, contenders in found.items()
-        if len(contenders) > 1
+        f"{f'{label}: ' if len(blocks) > 1 else ''}{config.level} with {config.label} (of {number} configurations)"
+        for label, block in blocks.items()
+        for level, config in block.chosen.items()
+        if (number := len(block.by_level[level])) > 1
     ]
     return f" Selected on the validation set: {'; '.join(said)}." if said else ""
 
