@@ -12,11 +12,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from triptych.config import amount, duration
-from triptych.report.labels import field_name, setting
+from triptych.report.labels import field_name
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
+from triptych.report.statistics.factors import value_of
 from triptych.report.statistics.standings import describe_training
 from triptych.report.statistics.verdicts import Group, Verdict
 
@@ -73,7 +74,7 @@ def _columns(group: Group) -> dict[str, list[str]]:
     shown = [group.metric.show(x).removesuffix(" bits/byte") if math.isfinite(x) else "not finite" for x, _ in values]
     gaps = [group.metric.show_gap(x, y) if y is not None and math.isfinite(x) else "" for x, y in values]
     return {
-        **{name: [setting(run.settings.get(key)) for run in group.runs] for name, key in group.varied.items()},
+        **{name: [value_of(run, key) for run in group.runs] for name, key in group.varied.items()},
         "seed": [str(run.seed) for run in group.runs],
         "value": shown,
         **({f"to the {best}": [gap.removesuffix(f" the {best}") for gap in gaps]} if any(gaps) else {}),

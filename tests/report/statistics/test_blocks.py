@@ -175,7 +175,9 @@ def test_failed_runs_leave_no_verdict_of_the_mean(grouped: Judged) -> None:
     verdict = judge(grouped({**CROSSED, ("performer", 4): (0.872, 0.862, math.nan)}))
     assert verdict.winner is None
     assert verdict.reasons == ("1 of 12 runs failed",)
-    assert "num_layers=4: attention=multi_head 89.0 % (3 seeds) vs attention=performer 86.7 % (2 seeds; 1" in verdict.text
+    assert (
+        "num_layers=4: attention=multi_head 89.0 % (3 seeds) vs attention=performer 86.7 % (2 seeds; " in verdict.text
+    )
 
 
 def test_blocks_that_a_level_lacks_are_left_out_and_named(grouped: Judged) -> None:

@@ -123,8 +123,8 @@ def test_rates(judged: Judge, setting: Setting) -> None:
 
 
 def check_blocks(write_run, folder: Path, gap: float, draws: int, false: float, power: float) -> None:
-    """Two architectures of three sizes, 5 sd apart, with three seeds each: how often a winner is named, by the mean over
-    sizes or for any of them."""
+    """Two architectures of three sizes, 5 sd apart, with three seeds each: how often a winner is named, by the mean or
+    for any size."""
     for architecture in ("full", "decoder_only"):
         write_run(architecture, "similarity", {"test/spearman": 0.5, "test/pearson": 0.5})
     (group,) = group_runs(find_runs([folder], folder).runs)

@@ -115,6 +115,75 @@ def test_a_key_that_does_not_vary(sweep: Sweep, by: str, answer: str) -> None:
     assert str(caught.value).startswith(f"--by {by}: {answer}")
 
 
+def test_numbers_are_in_ascending_order(write_run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the names of the folders; so are the rows of the table, with the seeds of a level together."""
+    for name, layers in (("a", 10), ("b", 2), ("c", 4)):
+        for seed in (1, 2):
+            changes = {"command": f"triptych train shape.num_layers={layers}"}
+            settings = {"shape": {"num_layers": layers}}
+            write_run(
+                "full", "classification", {"test/accuracy": 0.9}, seed=seed, settings=settings, changes=changes, name=name
+            )  # fmt: skip
+    (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
+    assert [factor.levels for factor in group.factors] == [("2", "4", "10")]
+    assert [*group.by_level] == ["num_layers=2", "num_layers=4", "num_layers=10"]
+    compare([tmp_path / "runs"], tmp_path / "page.html")
+    rows = [line.split()[1:3] for line in capsys.readouterr().out.splitlines() if line.startswith(" full ")]
+    assert rows == [["2", "1"], ["2", "2"], ["4", "1"], ["4", "2"], ["10", "1"], ["10", "2"]]
+
+
+SINUSOIDAL: dict[str, Any] = {"_target_": "triptych.nn.SinusoidalPositions", "_partial_": True, "first": 0}
+ROTARY: dict[str, Any] = {"_target_": "triptych.nn.Rotary", "_partial_": True, "theta": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("parts", "command", "key", "levels"),
+    [
+        ([{"position": SINUSOIDAL}, {"position": ROTARY}], "", "block.position", ("rotary", "sinusoidal")),
+        (
+            [{"position": SINUSOIDAL}, {"position": ROTARY}], "block.position.theta=100", "block.position",
+            ("rotary", "sinusoidal"),
+        ),
+        (
+            [{"_target_": "triptych.data.Characters"}, {"_target_": "triptych.data.Bytes", "size": 9}], "", "tokenizer",
+            ("Bytes", "Characters"),
+        ),
+        (
+            [{"_target_": "mine.Words"}, {"_target_": "yours.Words", "size": 9}], "tokenizer=words", "tokenizer",
+            ("mine.Words", "yours.Words"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_part_gives_its_name_to_a_level(
+    write_run, tmp_path: Path, parts: list[dict[str, Any]], command: str, key: str, levels: tuple[str, ...]
+) -> None:
+    """Not one of its options, which the other part lacks."""
+    for i, part in enumerate(parts):
+        settings = {key.split(".")[0]: part}
+        changes = {"command": f"triptych train {command}"}
+        name = str(i)
+        write_run("full", "classification", {"test/accuracy": 0.9}, settings=settings, changes=changes, name=name)
+    runs = find_runs([tmp_path], tmp_path).runs
+    assert find_factors(runs) == [Factor(key, levels)]
+    for (group,) in (group_runs(runs), group_runs(runs, by=[key])):
+        assert [*group.by_level] == [f"{key.rpartition('.')[2]}={level}" for level in levels]
+    compare([tmp_path / "runs"], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "absent" not in page.partition("How to reproduce")[0]
+    assert all(f'<td class="number">{level}</td>' in page for level in levels)
+
+
+def test_a_part_of_one_stack(write_run, tmp_path: Path) -> None:
+    """The key of the command line names the stack after an @."""
+    key = "block/position@model.encoder.position"
+    for name, part in (("sinusoidal", SINUSOIDAL), ("rotary", ROTARY)):
+        settings = {"model": {"encoder": {"position": part}}}
+        changes = {"command": f"triptych train {key}={name}"}
+        write_run("full", "classification", {"test/accuracy": 0.9}, settings=settings, changes=changes, name=name)
+    (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
+    assert (group.by, [*group.by_level]) == ((key,), ["position=rotary", "position=sinusoidal"])
+
+
 def test_the_page_names_the_levels(sweep: Sweep, tmp_path: Path) -> None:
     sweep()
     compare([tmp_path / "runs"], tmp_path / "page.html")

@@ -17,6 +17,7 @@ from triptych.report.page.style import ARCHITECTURES, Figure
 from triptych.report.read_records import RecordedRun, RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
+from triptych.report.statistics.factors import value_of
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.standings import PairDifference, SeedSummary, describe_training
 from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
@@ -226,7 +227,7 @@ def _tabulate_runs(group: Group) -> Iterator[list[Cell]]:
         gap = group.metric.show_gap(value, optimum) if finite and optimum is not None else ""
         yield [
             Cell("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture].word),
-            *(Cell(name, "number", setting(run.settings.get(key))) for name, key in group.varied.items()),
+            *(Cell(name, "number", value_of(run, key)) for name, key in group.varied.items()),
             Cell("Seed", "number", str(run.seed)),
             Cell(group.metric.title, "number", group.metric.show(value) if finite else "not finite"),
             *([Cell(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
