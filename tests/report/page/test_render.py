@@ -12,7 +12,7 @@ import pytest
 from browser import SCREENS, Browser, needs_browser
 from cases import by_day
 from triptych.report.compare import compare, compare_runs
-from triptych.report.page.charts import draw_results
+from triptych.report.page.charts import draw_loss, draw_results
 from triptych.report.page.render import Panel
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.verdicts import group_runs
@@ -132,6 +132,82 @@ def test_page_and_terminal_say_how_each_configuration_was_trained(
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", (tmp_path / "page.html").read_text().split("<h3>Training</h3>")[1])
     assert cells[:7] == row
     assert row in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.fixture
+def attentions(write_run, tmp_path: Path) -> Path:
+    """Runs of five attentions and two sizes."""
+    for attention in "abcde":
+        for layers in (1, 2):
+            for seed in (1, 2):
+                settings = {"block": {"attention": attention}, "shape": {"num_layers": layers}}
+                command = f"triptych train block/attention={attention} shape.num_layers={layers}"
+                write_run(
+                    "full", "classification", {"test/accuracy": 0.9}, seed=seed, settings=settings,
+                    changes={"command": command}, name=f"{attention}{layers}",
+                )  # fmt: skip
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(
+    ("by", "heading", "other_than"),
+    [
+        (["block/attention"], "Which block/attention is better?", "block/attention"),
+        (
+            ["block/attention", "shape.num_layers"],
+            "Which combination of block/attention and shape.num_layers is better?",
+            "combination of block/attention and shape.num_layers",
+        ),
+    ],
+)
+def test_the_page_says_what_is_compared(attentions: Path, by: list[str], heading: str, other_than: str) -> None:
+    """Not architectures, so it does not explain them."""
+    output = attentions.parent / "page.html"
+    compare([attentions], output, by=by)
+    page = output.read_text(encoding="utf-8")
+    assert f"<h1>{heading}</h1>" in page
+    assert f"<h3>Audit: differences other than the {other_than}</h3>" in page
+    assert "causal attention over the output" not in page
+    assert "<svg" not in page.partition("<main>")[2].partition("<script")[0]
+
+
+def test_the_page_of_architectures_explains_them(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<h1>Which architecture is better?</h1>" in text
+    assert "causal attention over the output" in text
+    assert "Settings that differ" not in text
+
+
+def test_the_page_lists_the_roles_of_settings(attentions: Path) -> None:
+    compare([attentions], attentions.parent / "page.html", by=["block/attention"])
+    page = (attentions.parent / "page.html").read_text(encoding="utf-8")
+    table = page.partition("<h3>Settings that differ</h3>")[2].partition("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
+    assert rows == [
+        ["block/attention", "compared", "a, b, c, d, e"],
+        ["shape.num_layers", "block", "1, 2"],
+        ["seed", "replicate", "1, 2"],
+    ]
+
+
+def test_the_compared_levels_have_the_colours(attentions: Path) -> None:
+    """In all tables and charts; the fifth has the first colour again, with another dash."""
+    (group,) = group_runs(find_runs([attentions], attentions).runs, by=["block/attention"])
+    colours = ["full", "encoder_only", "decoder_only", "prefix_lm", "full"]
+    assert [contender.style for contender in group.contenders] == [colour for colour in colours for _ in (1, 2)]
+    results = draw_results(group)["data"][:-1]
+    assert [trace["marker"]["color"] for trace in results] == [f"var(--{x})" for x in colours for _ in (1, 2)]
+    curves = [trace for trace in draw_loss(group)["steps"]["data"] if trace.get("showlegend")]
+    looks = {trace["name"]: (trace["line"]["color"], trace["line"]["dash"]) for trace in curves}
+    assert len({*looks.values()}) == len(looks) == 10
+    assert looks["attention=b (num_layers=2)"] == ("var(--encoder_only)", "dash")
+    bands = [trace["fillcolor"] for trace in draw_loss(group)["steps"]["data"] if "fillcolor" in trace]
+    assert bands == [f"var(--{x})" for x in colours for _ in (1, 2)]
+    compare([attentions], attentions.parent / "page.html", by=["block/attention"])
+    page = (attentions.parent / "page.html").read_text(encoding="utf-8")
+    assert page.count('<div class="run encoder_only">') == 2
+    assert page.count('<td class="own encoder_only">attention=b (num_layers=') == 2
+    assert page.count('<td class="own encoder_only">full</td>') == 4
 
 
 def test_wrong_outputs_are_marked_and_only_those(page: Path) -> None:

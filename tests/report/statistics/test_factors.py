@@ -121,9 +121,8 @@ def test_numbers_are_in_ascending_order(write_run, tmp_path: Path, capsys: pytes
         for seed in (1, 2):
             changes = {"command": f"triptych train shape.num_layers={layers}"}
             settings = {"shape": {"num_layers": layers}}
-            write_run(
-                "full", "classification", {"test/accuracy": 0.9}, seed=seed, settings=settings, changes=changes, name=name
-            )  # fmt: skip
+            metrics = {"test/accuracy": 0.9}
+            write_run("full", "classification", metrics, seed=seed, settings=settings, changes=changes, name=name)
     (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
     assert [factor.levels for factor in group.factors] == [("2", "4", "10")]
     assert [*group.by_level] == ["num_layers=2", "num_layers=4", "num_layers=10"]

@@ -31,12 +31,13 @@ KINDS = {
 }
 
 
-def compare_attention(runs: Mapping[str, RecordedRun]) -> Switch:
+def compare_attention(runs: Mapping[str, RecordedRun], styles: Mapping[str, str]) -> Switch:
     """Attention in the first test example that all of these runs have recorded: cross-attention as the alignment of the
     two texts, the heads by layer, and attention rollout.
 
     Args:
         runs: one per level of the compared factor, by its name.
+        styles: the architecture in whose colour each is drawn.
 
     Returns:
         figures by the names of their buttons; empty without such an example.
@@ -48,7 +49,7 @@ def compare_attention(runs: Mapping[str, RecordedRun]) -> Switch:
         return {}
     figures: Switch = {}
     for (name, run), samples in zip(known.items(), recorded, strict=True):
-        found = draw_attention(samples[shared[0]], run.architecture, f"{name}, seed {run.seed}")
+        found = draw_attention(samples[shared[0]], styles[name], f"{name}, seed {run.seed}")
         figures |= {f"{name}: {title}": figure for title, figure in found.items()}
     return figures
 

@@ -84,7 +84,7 @@ def draw_results(group: Group) -> Figure:
 def _draw_contender(group: Group, contender: ComparedConfig, row: int, scale: float, layout: Figure) -> Figure:
     """A row of the results: a trace of dots. For several seeds, adds their mean as a line with its value to the layout.
     Adds the name, too."""
-    name, colour = contender.architecture, colour_of(contender.architecture)
+    name, colour = contender.style, colour_of(contender.style)
     finite = [run for run in contender.runs if math.isfinite(group.value(run))]
     several = len(finite) > 1
     values = [scale * group.value(run) for run in finite]
@@ -222,7 +222,7 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     traces = [front]
     drawn = Counter[str]()
     for i, contender in enumerate(group.contenders):
-        kind, colour = contender.architecture, colour_of(contender.architecture)
+        kind, colour = contender.style, colour_of(contender.style)
         trace = dots([x[i]], [y[i]], colour, f"{ARCHITECTURES[kind].symbol}{'-open' if drawn[kind] % 2 else ''}", 13)
         trace["marker"]["line"] = {"width": 3, "color": colour}
         drawn[kind] += 1
@@ -254,7 +254,7 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[ComparedConfig, l
     lines: list[Figure] = []
     bands: list[Figure] = []
     for contender, bins in scored:
-        kind, name, labels = contender.architecture, escape(contender.name), [of_one.label for of_one in bins]
+        kind, name, labels = contender.style, escape(contender.name), [of_one.label for of_one in bins]
         means = [scale * fmean(of_one.values) for of_one in bins]
         lines.append(
             _draw_marked_line(labels, means, kind, dashes[contender.name], 8)
@@ -294,7 +294,7 @@ def draw_confusions(group: Group) -> Switch:
         ticks = [escape(label if len(label) <= 15 else label[:14] + "…") for label in matrix["labels"]]
         shares = [[round_digits(100 * n / max(sum(row), 1)) for n in row] for row in counts]
         trace = (
-            heatmap(shares, colour_of(run.architecture), 5)
+            heatmap(shares, colour_of(group.styles[level]), 5)
             | {"x": labels, "y": labels, "customdata": counts, "zmin": 0, "zmax": 100, "showscale": True}
             | {"colorbar": {"ticksuffix": " %", "thickness": 12, "outlinewidth": 0}, "xgap": 1, "ygap": 1}
             | {"hovertemplate": "%{y} predicted as %{x}: %{customdata} (%{z:.3g} %)<extra></extra>"}
@@ -329,12 +329,13 @@ def _draw_curves(
 ) -> Figure:
     traces: list[Figure] = []
     seeds: dict[str, list[tuple[RecordedRun, str]]] = {}
+    kinds: dict[str, str] = {}
     contenders = {run.directory: contender for contender in group.contenders for run in contender.runs}
     dashes = _choose_dashes(group)
     axis_title = CLOCKS[clock][1]
     for run, key in found:
         steps, values = _thin(_against(run, key, clock))
-        kind, name = run.architecture, contenders[run.directory].name
+        kind, name = contenders[run.directory].style, contenders[run.directory].name
         label = name + ("" if key == title else f" ({metric_name(key)})")
         traces.append(
             _draw_marked_line(steps, [scale * value for value in values], kind, dashes[name], 6)
@@ -343,7 +344,8 @@ def _draw_curves(
             | {"hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>"}
         )
         seeds.setdefault(label, []).append((run, key))
-    traces += [_draw_band(label, of_one, scale, clock) for label, of_one in seeds.items() if len(of_one) > 1]
+        kinds[label] = kind
+    traces += [_draw_band(x, kinds[x], of_one, scale, clock) for x, of_one in seeds.items() if len(of_one) > 1]
     layout = make_layout(escape(metric_name(title))) | {
         "xaxis": make_axis(axis_title) | {"rangemode": "tozero"},
         "yaxis": make_axis() | axis,
@@ -381,7 +383,7 @@ def _draw_marked_line(x: Sequence[Any], y: Sequence[float], architecture: str, d
     return marked | line(x, y, colour_of(architecture), dash) | {"mode": "lines+markers"}
 
 
-def _draw_band(label: str, seeds: Sequence[tuple[RecordedRun, str]], scale: float, clock: str) -> Figure:
+def _draw_band(label: str, kind: str, seeds: Sequence[tuple[RecordedRun, str]], scale: float, clock: str) -> Figure:
     """The range over seeds at the steps that all of them have logged; x values on other clocks are means over seeds."""
     curves = [dict(zip(run.curves[key].steps, run.curves[key].values, strict=True)) for run, key in seeds]
     spent = [_against(run, key, clock).steps for run, key in seeds]
@@ -390,15 +392,15 @@ def _draw_band(label: str, seeds: Sequence[tuple[RecordedRun, str]], scale: floa
     shared = shared[:: -(-len(shared) // _MAX_POINTS) or 1]
     x = [fmean(of_one[step] for of_one in clocks) for step in shared]
     low, high = ([scale * end(c[step] for c in curves) for step in shared] for end in (min, max))
-    return band(x, low, high, colour_of(seeds[0][0].architecture), escape(label))
+    return band(x, low, high, colour_of(kind), escape(label))
 
 
 def _choose_dashes(group: Group) -> dict[str, str]:
-    """The dash style of each configuration, by name; it differs within an architecture."""
+    """The dash style of each configuration, by name; it differs within a colour."""
     found, count = {}, Counter[str]()
     for contender in group.contenders:
-        found[contender.name] = _DASHES[count[contender.architecture] % len(_DASHES)]
-        count[contender.architecture] += 1
+        found[contender.name] = _DASHES[count[contender.style] % len(_DASHES)]
+        count[contender.style] += 1
     return found
 
 

@@ -17,7 +17,7 @@ from triptych.report.page.style import ARCHITECTURES, Figure
 from triptych.report.read_records import RecordedRun, RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
-from triptych.report.statistics.factors import value_of
+from triptych.report.statistics.factors import MODEL, Factor, level_of, value_of
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.standings import PairDifference, SeedSummary, describe_training
 from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
@@ -93,12 +93,13 @@ def render_page(
         findings: of the study.
     """
     present = {run.architecture for group in groups for run in group.runs}
+    compared = {_describe_compared(group) for group in groups}
     context = {
-        "question": question,
+        "question": question or f"Which {compared.pop() if len(compared) == 1 else 'variant'} is better?",
         "findings": findings,
         "num_runs": sum(len(group.runs) for group in groups),
         "architectures": ARCHITECTURES,
-        "present": [name for name in ARCHITECTURES if name in present],
+        "present": [name for name in ARCHITECTURES if name in present and all(x.by == (MODEL,) for x in groups)],
         "sections": [
             _describe_section(*of_one, (*PLOTS, *plots))
             for of_one in zip(groups, verdicts, audits, standings, duels, strict=True)
@@ -127,15 +128,20 @@ def _describe_section(
         "results": {"": draw_results(group)},
         "caveats": find_caveats(group),
         "is_beyond_optimum": _is_beyond_optimum(group),
+        "compared": _describe_compared(group),
+        "factors": [*_tabulate_factors(group)],
         "standings": [*_tabulate_standings(group, standings)],
         "training": [[Cell(k.capitalize(), "words", x) for k, x in row.items()] for row in describe_training(group)],
         "has_costs": reach(group) is not None,
         "duels": [*_tabulate_duels(group.metric, duels)],
         "charts": [figures for plot in plots if (figures := plot(group))],
         "runs": [*_tabulate_runs(group)],
-        "attention": compare_attention({group.word(level): run for level, run in chosen.items()}),
+        "attention": compare_attention(
+            {group.word(level): run for level, run in chosen.items()},
+            {group.word(level): style for level, style in group.styles.items()},
+        ),
         "words": {level: group.word(level) for level in chosen},
-        "kinds": {level: run.architecture for level, run in chosen.items()},
+        "kinds": group.styles,
         "chosen": ", ".join(f"{group.word(name)} seed {run.seed}" for name, run in chosen.items()),
         "samples": _compare_samples(group, chosen),
         "audit": [describe_difference(difference) for difference in audit],
@@ -164,7 +170,8 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     layers = " + ".join(f"{count} {stack}" for stack, count in first.num_layers.items() if count)
     value, _, unit = number.partition(" ")
     return {
-        "architecture": first.architecture,
+        "architecture": first.architecture if group.by == (MODEL,) else "",
+        "kind": contender.style,
         "level": contender.level,
         "value": value,
         "unit": unit,
@@ -175,13 +182,27 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     }
 
 
+def _describe_compared(group: Group) -> str:
+    if len(group.by) > 1:
+        return f"combination of {' and '.join(group.by)}"
+    return "architecture" if group.by == (MODEL,) else group.by[0]
+
+
+def _tabulate_factors(group: Group) -> Iterator[list[Cell]]:
+    """The settings that differ, with their roles; empty if none does, except for the compared one."""
+    seeds = Factor("seed", tuple(str(seed) for seed in sorted({run.seed for run in group.runs})), "replicate")
+    for factor in (*group.factors, seeds) if len(group.factors) > 1 else ():
+        levels = ", ".join(factor.levels)
+        yield [Cell("Setting", "words", factor.key), Cell("Role", "words", factor.role), Cell("Values", "path", levels)]
+
+
 def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> Iterator[list[Cell]]:
     """Each configuration over its seeds, and its cost to reach the target score; empty with one run."""
     if len(group.runs) == 1:
         return
     metric, reached = group.metric, reach(group)
     target = metric.show(reached.target) if reached else ""
-    for standing in standings:
+    for standing, contender in zip(standings, group.contenders, strict=True):
         several = len(standing.seeds) > 1
         spread = metric.show_difference(standing.deviation) if several else ""
         interval = f"{metric.show(standing.low)} to {metric.show(standing.high)}" if several else "one seed"
@@ -189,7 +210,7 @@ def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> Itera
         costs = reached.costs[standing.name] if reached else {}
         units = {clock: f"{COSTS[clock][0].upper()}{COSTS[clock][1:]}" for clock in costs}
         yield [
-            Cell("Configuration", f"own {standing.architecture}", standing.name),
+            Cell("Configuration", f"own {contender.style}", standing.name),
             Cell("Seeds", "number", ", ".join(map(str, standing.seeds))),
             Cell(f"Mean {metric.title}", "number", mean),
             Cell("Deviation", "number", spread),
@@ -226,7 +247,7 @@ def _tabulate_runs(group: Group) -> Iterator[list[Cell]]:
         finite = math.isfinite(value)
         gap = group.metric.show_gap(value, optimum) if finite and optimum is not None else ""
         yield [
-            Cell("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture].word),
+            Cell("Architecture", f"own {group.styles[level_of(run, group.by)]}", ARCHITECTURES[run.architecture].word),
             *(Cell(name, "number", value_of(run, key)) for name, key in group.varied.items()),
             Cell("Seed", "number", str(run.seed)),
             Cell(group.metric.title, "number", group.metric.show(value) if finite else "not finite"),

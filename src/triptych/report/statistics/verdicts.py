@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby, permutations
+from itertools import cycle, groupby, permutations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -50,12 +50,14 @@ class ComparedConfig:
     Attributes:
         level: of the compared factor, in a sentence: such as the architecture.
         architecture: of the runs.
+        style: the architecture in whose colour the level is drawn.
         runs: the seeds.
         label: settings that distinguish it from other configurations of its level; empty if it is the only one.
     """
 
     level: str
     architecture: str
+    style: str
     runs: tuple[RecordedRun, ...]
     label: str
 
@@ -193,11 +195,17 @@ class Group:
             alike.setdefault(level_of(run, self.by), {}).setdefault(_configuration(run), []).append(run)
         return {
             level: [
-                ComparedConfig(self.word(level), runs[0].architecture, tuple(runs), label)
+                ComparedConfig(self.word(level), runs[0].architecture, self.styles[level], tuple(runs), label)
                 for runs, label in zip(found.values(), _labels([runs[0] for runs in found.values()]), strict=True)
             ]
             for level, found in alike.items()
         }
+
+    @cached_property
+    def styles(self) -> dict[str, str]:
+        """The architecture in whose colour each level is drawn: its own, otherwise one after another."""
+        levels = dict.fromkeys(level_of(run, self.by) for run in self.runs)
+        return {level: level if self.by == (MODEL,) else style for level, style in zip(levels, cycle(ARCHITECTURES))}
 
     @cached_property
     def blocks(self) -> dict[str, "Group"]:
