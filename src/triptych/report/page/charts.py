@@ -329,7 +329,6 @@ def _draw_curves(
 ) -> Figure:
     traces: list[Figure] = []
     seeds: dict[str, list[tuple[RecordedRun, str]]] = {}
-    kinds: dict[str, str] = {}
     contenders = {run.directory: contender for contender in group.contenders for run in contender.runs}
     dashes = _choose_dashes(group)
     axis_title = CLOCKS[clock][1]
@@ -344,8 +343,9 @@ def _draw_curves(
             | {"hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>"}
         )
         seeds.setdefault(label, []).append((run, key))
-        kinds[label] = kind
-    traces += [_draw_band(x, kinds[x], of_one, scale, clock) for x, of_one in seeds.items() if len(of_one) > 1]
+    for label, of_one in seeds.items():
+        kind = contenders[of_one[0][0].directory].style
+        traces += [_draw_band(label, kind, of_one, scale, clock)] if len(of_one) > 1 else []
     layout = make_layout(escape(metric_name(title))) | {
         "xaxis": make_axis(axis_title) | {"rangemode": "tozero"},
         "yaxis": make_axis() | axis,

@@ -32,7 +32,13 @@ from triptych.report.statistics.factors import (
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.raised_seeds import describe_raised_seeds
-from triptych.report.statistics.significance import CONFIDENCE, MIN_SEEDS, adjust_by_holm, seeds_to_decide
+from triptych.report.statistics.significance import (
+    CONFIDENCE,
+    MIN_SEEDS,
+    adjust_by_holm,
+    pool_deviations,
+    seeds_to_decide,
+)
 from triptych.tasks.metric_specs import MetricSpec
 
 _OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
@@ -216,8 +222,9 @@ class Group:
         found = {}
         for label in dict.fromkeys(level_of(run, keys) for run in sort_runs(self.runs, factors) if keys):
             runs, untested, pruned = (tuple(x for x in some if level_of(x, keys) == label) for some in every)
-            name = ARCHITECTURES[label].word if keys == [MODEL] else label
-            found[name] = replace(self, runs=runs, untested=untested, pruned=pruned, factors=())
+            found[ARCHITECTURES[label].word if keys == [MODEL] else label] = replace(
+                self, runs=runs, untested=untested, pruned=pruned, factors=()
+            )
         return found or {"": self}
 
     @property
@@ -386,9 +393,7 @@ def group_runs(
         own = tuple(factor.key for factor in factors if factor.role == COMPARED)
         if any(run.variant or not run.settings for run in found):
             factors = factors[: len(own)]  # the claims of a study say what is compared
-        metric = primary_metric(found)
-        if own != (MODEL,) or any(factor.role == BLOCK for factor in factors):
-            found = sort_runs(found, factors)
+        found, metric = sort_runs(found, factors), primary_metric(found)
         trials = tuple(run for run in untested if (run.task, run.data) == key)
         stopped = tuple(run for run in pruned if (run.task, run.data) == key)
         groups.append(Group(*key, metric, found, trials, stopped, own, factors))
@@ -505,13 +510,13 @@ def _rank(blocks: Mapping[str, Group]) -> _Ranking:
         for reason in [*(y for x in others for y in separate[best, x][i].reasons), *differences[label], *edges]:
             reasons.setdefault(reason, []).append(label)
     why = f"{num_failed} of {sum(totals.values())} runs failed" if len(parts) > 1 and num_failed else ""
-    if not reasons and not why:
+    if len(parts) > 1 and not reasons and not why:
         of_blocks = interaction_p(cells, max(sample.grain for part in parts for sample in part.samples.values()))
         if of_blocks < 1 - CONFIDENCE:
             why = f"the difference depends on the block (F test of interaction, p = {of_blocks:.2g})"
     final = [tests[best, x] for x in others]
     helps = not any(differences.values()) and all(test.more_seeds_help for test in final)
-    seeds = _wanted_seeds(parts, tests[ranking[0], ranking[1]]) if helps else 0
+    seeds = _wanted_seeds(parts) if helps else 0
     p = max(test.p if test.lead == 1 else 1.0 for test in final)
     told = [x if len(parts) == 1 else f"{x} ({', '.join(dict.fromkeys(found))})" for x, found in reasons.items()]
     doubts = [*dict.fromkeys(test.doubt for test in final if test.winner != 1)]
@@ -560,31 +565,31 @@ def show_mean(metric: MetricSpec, learned: Sequence[Sequence[float]], total: int
 def _lead(metric: MetricSpec, test: PairTest, totals: Sequence[int], other: str) -> str:
     """How far the first of two variants is ahead of the second; empty if nothing was tested."""
     said = []
-    (first, second), (all_first, all_second) = test.learned, totals
-    if first * all_second != second * all_first:
-        said.append(
-            f"learned in {first} of {all_first} runs, {other} in {second} of {all_second} (p = {test.p_learned:.2g})"
-        )
+    (first, second), (m, n) = test.learned, totals
+    if first * n != second * m:
+        said.append(f"learned in {first} of {m} runs, {other} in {second} of {n} (p = {test.p_learned:.2g})")
     if test.welch is not None:
         sign = 1 if metric.higher_is_better else -1
         ahead = sign * test.welch.difference
         low, high = sorted(sign * end for end in test.welch.interval)
-        interval = (
-            f"95 % interval {metric.show_difference(low, high)}" if math.isfinite(low) else "no spread over seeds"
-        )
+        span = f"95 % interval {metric.show_difference(low, high)}" if math.isfinite(low) else "no spread over seeds"
         place = "ahead of" if ahead >= 0 else "behind"
-        said.append(f"is {metric.show_difference(abs(ahead))} {place} {other} ({interval})")
+        said.append(f"is {metric.show_difference(abs(ahead))} {place} {other} ({span})")
     return " and ".join(said)
 
 
-def _wanted_seeds(blocks: Sequence[Group], test: PairTest) -> int:
+def _wanted_seeds(blocks: Sequence[Group]) -> int:
     """The number of seeds that would probably give a winner; 0 if 100 are too few, or for a study, which
     computes its own number."""
-    tried = min(len(sample.values) for block in blocks for sample in block.samples.values())
-    if blocks[0].runs[0].variant or test.welch is None:
-        return MIN_SEEDS if tried < MIN_SEEDS and not blocks[0].runs[0].variant else 0
-    deviation = test.welch.error * math.sqrt(tried / 2)
-    needed = seeds_to_decide(abs(test.welch.difference), deviation)
+    values = [[block.samples[level].values for block in blocks] for level in blocks[0].samples]
+    means = [fmean(map(fmean, found)) for found in values]
+    if blocks[0].runs[0].variant or not all(map(math.isfinite, means)):
+        return 0
+    if (tried := min(len(seeds) for found in values for seeds in found)) == 1:
+        return MIN_SEEDS
+    first, second = sorted(range(len(means)), key=means.__getitem__, reverse=blocks[0].metric.higher_is_better)[:2]
+    deviation = math.hypot(*map(pool_deviations, values[first], values[second])) / len(blocks)  # of the mean
+    needed = seeds_to_decide(abs(means[first] - means[second]), deviation)
     return 0 if needed is None or deviation == 0 else max(needed, tried + 1)
 
 
