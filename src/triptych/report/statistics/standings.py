@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from triptych.report.statistics.blocks import average_over_blocks
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
+from triptych.report.statistics.pair_test import Sample
 from triptych.report.statistics.significance import Welch, student_interval
 from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
 
@@ -67,15 +68,14 @@ def describe_training(group: Group) -> list[dict[str, str]]:
     """A row per configuration: its seeds, failed runs, the number of configurations tried of its level, the step of the
     best validation and the last step (means over the runs), and the dates of training. Columns that no record fills are
     left out."""
-    found, tried, rows = group.by_level(), group.num_tried(), list[dict[str, str]]()
-    scale = group.scale([group.sample(group.best(contenders)) for contenders in found.values()])
-    for level, contender in [(level, one) for level, contenders in found.items() for one in contenders]:
-        runs, sample = contender.runs, group.sample(contender)
+    tried, scale, rows = group.num_tried(), group.scale([*group.samples.values()]), list[dict[str, str]]()
+    for level, contender in [(level, one) for level, contenders in group.by_level.items() for one in contenders]:
+        runs, sample = contender.runs, Sample("", tuple(map(group.value, contender.runs)), ())
         best = [run.best_step for run in runs if run.best_step is not None]
         days = sorted(time[:10] for run in runs for time in (run.began, run.ended) if time)
         row = {
             "configuration": contender.name,
-            "seeds": ", ".join(map(str, sample.seeds)),
+            "seeds": ", ".join(str(run.seed) for run in runs),
             "failed runs": str(len(runs) - len(scale.learned(sample))),
             "trials": str(tried[level]),
             "best step": f"{fmean(best):,.0f}" if best else "",
