@@ -242,9 +242,8 @@ def to_hf(
         tensor = torch.cat([pieces[part] for part in sorted(pieces)]) if len(pieces) > 1 else pieces[0]
         if theirs in shapes:
             tensor = tensor.reshape(shapes[theirs])
-        tensors[theirs] = (
-            (tensor.T if family.is_transposed(theirs) and tensor.ndim == 2 else tensor).clone().contiguous()
-        )
+        tensor = tensor.T if family.is_transposed(theirs) and tensor.ndim == 2 else tensor
+        tensors[theirs] = tensor.clone().contiguous()
     if not config.get("tie_word_embeddings", True):
         originals = {name: family.copies[name] for name in family.own_if_untied}
         tensors |= {name: tensors[original].clone() for name, original in originals.items() if original in tensors}

@@ -13,6 +13,8 @@ from triptych.interop.families.equivalences import rope_scaling
 from triptych.interop.families.family import DECODER_CLASSES, Family, HFConfig, Settings, hf_activation, output_names
 
 LAYER = "model.layers.{}."
+QK_NORMS = {f"decoder.layers.{{}}.self_attention.{x}_norm": f"{LAYER}self_attn.{x}_norm" for x in "qk"}
+"""The norms of queries and keys in families with them."""
 
 
 class Llama(Family):

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.interop.families.family import TOKEN_TASKS, HFConfig, Settings
-from triptych.interop.families.llama import LAYER, Llama
+from triptych.interop.families.llama import LAYER, QK_NORMS, Llama
 
 
 class Olmo2(Llama):
@@ -19,7 +19,7 @@ class Olmo2(Llama):
     classes = {**dict.fromkeys(TOKEN_TASKS, "Olmo2ForCausalLM"), "classification": "Olmo2ForSequenceClassification"}
     names = {
         **Llama.names,
-        **{f"decoder.layers.{{}}.self_attention.{x}_norm": f"{LAYER}self_attn.{x}_norm" for x in "qk"},
+        **QK_NORMS,
         "decoder.layers.{}.self_residual.norm": LAYER + "post_attention_layernorm",
         "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_feedforward_layernorm",
     }

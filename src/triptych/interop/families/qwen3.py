@@ -10,7 +10,7 @@ from torch import Tensor
 
 from triptych.interop.families.family import DECODER_CLASSES, HFConfig, Settings
 from triptych.interop.families.layer_types import FULL, SLIDING, hf_layer_types, layer_windows
-from triptych.interop.families.llama import LAYER, Llama
+from triptych.interop.families.llama import QK_NORMS, Llama
 
 
 class Qwen3(Llama):
@@ -18,10 +18,7 @@ class Qwen3(Llama):
 
     model_type = "qwen3"
     classes = {task: f"Qwen3{ending}" for task, ending in DECODER_CLASSES.items()}
-    names = {
-        **Llama.names,
-        **{f"decoder.layers.{{}}.self_attention.{x}_norm": f"{LAYER}self_attn.{x}_norm" for x in "qk"},
-    }
+    names = {**Llama.names, **QK_NORMS}
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("attention_bias", False, [False])  # with the output only: ours has all or none
