@@ -28,6 +28,7 @@ class Translation(SequenceToSequence):
     Args:
         bleu_tokenizer: sacrebleu tokenizer for BLEU: 13a for languages with spaces between words, zh for Chinese, char
             for other languages without spaces, none for tokenized text, or another one of sacrebleu.
+        ter: whether the test includes ter, which takes a minute for some thousand long and wrong outputs.
     """
 
     name = "translation"
@@ -37,11 +38,14 @@ class Translation(SequenceToSequence):
     ranked_by = ("chrf", "chrF of the sentence")  # also distinguishes incorrect outputs
 
     bleu_tokenizer: str
+    ter: bool = True
 
     def __post_init__(self, context: TaskContext) -> None:
         with error_prefix("task."):
             bleu = make_bleu(self.bleu_tokenizer)
-        self._scores: dict[str, CorpusMetric] = {"bleu": bleu, "chrf": CHRF(), "ter": TER()}
+        self._scores: dict[str, CorpusMetric] = {"bleu": bleu, "chrf": CHRF()}
+        if self.ter:
+            self._scores["ter"] = TER()
         super().__post_init__(context)
 
     @property

@@ -10,6 +10,7 @@ import pytest
 
 from triptych.report.read_records import RecordedRun, find_runs
 from triptych.report.statistics.factors import Factor
+from triptych.report.statistics.significance import FALSE_WINNER
 from triptych.report.statistics.verdicts import Group, Verdict, group_runs, judge
 
 COLLAPSED = -40.0
@@ -41,7 +42,7 @@ class Setting:
 
 SETTINGS = [
     *(
-        Setting(seeds, 0.06 if spreads == (1.0, 1.0) else 0.078, spreads)
+        Setting(seeds, (FALSE_WINNER[0] + 1) / 100 if spreads == (1.0, 1.0) else (FALSE_WINNER[1] + 0.8) / 100, spreads)
         for seeds in ((3, 3), (3, 5), (5, 5), (3, 10))
         for spreads in ((1.0, 1.0), (1.0, 4.0), (4.0, 1.0))
     ),

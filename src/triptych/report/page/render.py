@@ -19,6 +19,7 @@ from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.factors import MODEL, Factor, level_of, value_of
 from triptych.report.statistics.reach import reach
+from triptych.report.statistics.significance import FALSE_WINNER
 from triptych.report.statistics.standings import PairDifference, SeedSummary, describe_training
 from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
 from triptych.tasks.metric_specs import MetricSpec
@@ -104,6 +105,7 @@ def render_page(
             _describe_section(*of_one, (*PLOTS, *plots))
             for of_one in zip(groups, verdicts, audits, standings, duels, strict=True)
         ],
+        "false_winner": FALSE_WINNER,
         "found": found,
         "has_charts": True,
     }
