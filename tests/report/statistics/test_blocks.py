@@ -16,7 +16,7 @@ from triptych.report.statistics.audit import audit
 from triptych.report.statistics.blocks import average_over_blocks, interaction_p
 from triptych.report.statistics.factors import find_roles
 from triptych.report.statistics.significance import Welch
-from triptych.report.statistics.standings import compare_pairs
+from triptych.report.statistics.standings import compare_pairs, describe_training
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 
 Scores = Mapping[tuple[str, int], Sequence[float]]
@@ -268,6 +268,24 @@ def test_the_audit_is_of_each_block(grouped: Judged, tmp_path: Path) -> None:
     assert texts == [
         "The numbers of parameters differ by up to 10 %.",
         "The numbers of parameters differ by up to 5 %.",
+    ]
+
+
+def test_the_table_of_training_is_of_each_block(grouped: Judged) -> None:
+    """Runs of a small network that learned have not failed because larger ones are much better."""
+    scores = {**CROSSED, ("multi_head", 2): (0.05, 0.06, 0.05), ("performer", 2): (0.04, 0.06, math.nan)}
+    group = grouped(scores, (1e-3, 2e-3), without=[("performer", 4, 1e-3)])
+    rows = [
+        (row["configuration"].partition("=")[2], row["failed runs"], row["trials"]) for row in describe_training(group)
+    ]
+    assert rows == [
+        ("multi_head (num_layers=2, lr=0.001)", "0", "2"),
+        ("multi_head (num_layers=2, lr=0.002)", "0", "2"),
+        ("performer (num_layers=2, lr=0.001)", "1", "2"),
+        ("performer (num_layers=2, lr=0.002)", "1", "2"),
+        ("multi_head (num_layers=4, lr=0.001)", "0", "2"),
+        ("multi_head (num_layers=4, lr=0.002)", "0", "2"),
+        ("performer (num_layers=4, lr=0.002)", "0", "1"),
     ]
 
 

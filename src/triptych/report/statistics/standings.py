@@ -66,23 +66,25 @@ def summarize_configurations(group: Group) -> list[SeedSummary]:
 
 def describe_training(group: Group) -> list[dict[str, str]]:
     """A row per configuration: its seeds, failed runs, the number of configurations tried of its level, the step of the
-    best validation and the last step (means over the runs), and the dates of training. Columns that no record fills are
-    left out."""
-    tried, scale, rows = group.num_tried(), group.scale([*group.samples.values()]), list[dict[str, str]]()
-    for level, contender in [(level, one) for level, contenders in group.by_level.items() for one in contenders]:
-        runs, sample = contender.runs, Sample("", tuple(map(group.value, contender.runs)), ())
-        best = [run.best_step for run in runs if run.best_step is not None]
-        days = sorted(time[:10] for run in runs for time in (run.began, run.ended) if time)
-        row = {
-            "configuration": contender.name,
-            "seeds": ", ".join(str(run.seed) for run in runs),
-            "failed runs": str(len(runs) - len(scale.learned(sample))),
-            "trials": str(tried[level]),
-            "best step": f"{fmean(best):,.0f}" if best else "",
-            "last step": f"{fmean(run.steps for run in runs):,.0f}",
-            "dates": " to ".join(dict.fromkeys((*days[:1], *days[-1:]))),
-        }
-        rows.append(row)
+    best validation and the last step (means over the runs), and the dates of training. Failed runs and trials are those
+    within a block. Columns that no record fills are left out."""
+    rows, names = list[dict[str, str]](), {one.runs[0].directory: one.name for one in group.contenders}
+    for block in group.blocks.values():
+        tried, scale = block.num_tried(), block.scale([*block.samples.values()])
+        for level, contender in [(level, one) for level, found in block.by_level.items() for one in found]:
+            runs, sample = contender.runs, Sample("", tuple(map(group.value, contender.runs)), ())
+            best = [run.best_step for run in runs if run.best_step is not None]
+            days = sorted(time[:10] for run in runs for time in (run.began, run.ended) if time)
+            row = {
+                "configuration": names[runs[0].directory],
+                "seeds": ", ".join(str(run.seed) for run in runs),
+                "failed runs": str(len(runs) - len(scale.learned(sample))),
+                "trials": str(tried[level]),
+                "best step": f"{fmean(best):,.0f}" if best else "",
+                "last step": f"{fmean(run.steps for run in runs):,.0f}",
+                "dates": " to ".join(dict.fromkeys((*days[:1], *days[-1:]))),
+            }
+            rows.append(row)
     return [{head: text for head, text in row.items() if any(other[head] for other in rows)} for row in rows]
 
 
