@@ -90,19 +90,21 @@ def test_a_record_can_be_judged_again(name: str) -> None:
                 1, 2 * min(stats.t.sf((margin - gap) / error, freedom), stats.t.sf((gap - margin) / error, freedom))
             )
         tests.append(p)
-    order, floor = np.argsort(tests), 0.0
-    for rank, index in enumerate(order):
-        floor = max(floor, min(1.0, (len(tests) - rank) * tests[index]))
-        if "runs learned against" not in findings[index]["difference"]:
-            assert findings[index]["p"] == pytest.approx(floor, rel=0.02, abs=1e-12), findings[index]["claim"][
-                "statement"
-            ]
-        assert findings[index]["outcome"] == "inconclusive" or findings[index]["p"] < 0.05
+    failed = ["runs learned against" in one["difference"] for one in findings]  # whose p is not that of the means
+    floor = 0.0
+    for rank, index in enumerate(np.argsort(tests)):
+        one, p = findings[index], tests[index]
+        floor = max(floor, min(1.0, (len(tests) - rank) * p))
+        if not any(failed):
+            assert one["p"] == pytest.approx(floor, rel=0.02, abs=1e-12), one["claim"]["statement"]
+        elif not failed[index]:
+            assert 0.98 * p <= one["p"] <= 1.02 * len(tests) * p
+        assert one["outcome"] == "inconclusive" or one["p"] < 0.05
 
 
 @pytest.mark.parametrize("name", REDONE)
 def test_the_page_is_that_of_the_record(name: str) -> None:
-    study, text = read_study(name), (RECORDS / f"{name}.md").read_text()
+    study, text = read_study(name), " ".join((RECORDS / f"{name}.md").read_text().split())
     assert study.conclusion in text
     for one in record_of(name)["findings"]:
         assert f"**{one['outcome']}** |" in text

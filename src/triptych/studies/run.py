@@ -84,7 +84,7 @@ def describe_tuning(variant: str, tuning: Tuning) -> str:
     """The trials of a variant and the chosen one, in a sentence."""
     values = ", ".join(f"{key}={value}" for key, value in tuning.chosen.values.items())
     flops = f"{counted(len(tuning.trials), 'trial')} of {amount(tuning.train_flops)} FLOPs"
-    return f"{variant}: {values} is the best of {flops} ({tuning.measure}: {tuning.chosen.shown})"
+    return f"{variant.replace('_', ' ')}: {values} is the best of {flops} ({tuning.measure}: {tuning.chosen.shown})"
 
 
 def draw_tunings(study: Study, tunings: Mapping[str, Tuning]) -> list[Panel]:

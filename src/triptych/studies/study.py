@@ -186,7 +186,9 @@ class Study:
         panels = [[variant] for variant in self.variants]
         for claim in self.claims if self.tune else ():
             joined = [panel for panel in panels if not {*panel}.isdisjoint(claim.variants)]
-            panels = [panel for panel in panels if panel not in joined] + [[*chain(*joined)]]
+            panels = [panel for panel in panels if panel not in joined] + [
+                sorted(chain(*joined), key=[*self.variants].index)
+            ]
         return panels
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 from textwrap import wrap
@@ -363,11 +364,14 @@ def draw_sensitivity(key: str, measure: str, curves: Mapping[str, tuple[str, Map
         curves: of each variant, its architecture and the score of each value.
     """
     traces, count = [], Counter[str]()
-    for variant, (architecture, curve) in curves.items():
+    own = [architecture for architecture, _ in curves.values()]
+    styles = own if len({*own}) == len(own) else cycle(ARCHITECTURES)  # the colours of architectures, or any
+    for style, (variant, (_, curve)) in zip(styles, curves.items(), strict=False):
         values, scores = zip(*sorted(curve.items()), strict=True)
-        dash = _DASHES[count[architecture] % len(_DASHES)]
-        count[architecture] += 1
-        traces.append(_draw_marked_line(values, scores, architecture, dash, 8) | {"name": escape(variant)})
+        dash = _DASHES[count[style] % len(_DASHES)]
+        count[style] += 1
+        name = escape(variant.replace("_", " "))
+        traces.append(_draw_marked_line(values, scores, style, dash, 8) | {"name": name})
     positive = all(value > 0 for _, curve in curves.values() for value in curve)
     layout = make_layout(escape(measure)) | {
         "xaxis": make_axis(escape(key)) | {"type": "log" if positive else "linear"},
