@@ -133,6 +133,8 @@ def test_variants_with_their_own_grids_are_extended_at_the_same_end() -> None:
     assert tried["first"] == ["0.001", "0.002", "0.0005", "0.004"]
     assert tried["second"] == ["0.1", "0.3", "0.0333", "0.9"]
     assert tried["third"] == ["0.5", "1", "2"]  # no claim compares it with the others
+    assert plan.tunings["third"].curve("optimizer.lr").keys() == {0.5, 1, 2}
+    assert plan.tunings["third"].curve("optimizer.momentum") == {}
     assert [len(trial.jobs) for trial in plan.tunings["first"].trials] == [2] * 4
     assert len(plan.jobs["third"]) == 3
 

@@ -92,11 +92,15 @@ def draw_tunings(study: Study, tunings: Mapping[str, Tuning]) -> list[Panel]:
     panels = []
     for variants in study.panels():
         known = {variant: tunings[variant] for variant in variants if variant in tunings}
-        for key in dict.fromkeys(edge for tuning in known.values() for edge in tuning.chosen.values):
-            curves = {variant: (tuning.architecture, tuning.curve(key)) for variant, tuning in known.items()}
+        for key in dict.fromkeys(key for tuning in known.values() for key in tuning.chosen.values):
+            curves = {
+                variant: (tuning.architecture, curve)
+                for variant, tuning in known.items()
+                if (curve := tuning.curve(key))
+            }
             measures = ", ".join(dict.fromkeys(tuning.measure for tuning in known.values()))
             text = ". ".join(describe_tuning(variant, tuning) for variant, tuning in known.items()) + "."
-            if all(curve for _, curve in curves.values()):
+            if curves:
                 panels.append(Panel(f"Tuned: {key}", "", text, "", "", draw_sensitivity(key, measures, curves)))
     return panels
 

@@ -109,7 +109,7 @@ class Tuning:
         fixed = {**self.chosen.values, key: ""}
         try:
             return {float(x.values[key]): x.score for x in self.trials if {**x.values, key: ""} == fixed}
-        except ValueError:
+        except (KeyError, ValueError):  # not tuned for this variant, or not a number
             return {}
 
 
