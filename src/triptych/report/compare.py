@@ -59,16 +59,19 @@ def compare_runs(
     Args:
         found: their directories are relative to the folder of the page.
         question: of a study, at the top of the page.
-        findings: of the study.
+        findings: of the study, in place of a verdict per task.
     """
     groups = group_runs(found.runs, found.untested, found.pruned, by, tuned)
     audits = [audit(group) for group in groups]
     standings = [summarize_configurations(group) for group in groups]
     duels = [compare_pairs(group) for group in groups]
-    verdicts = [note_test_noise(group, judge(group), pairs) for group, pairs in zip(groups, duels, strict=True)]
+    verdicts = [
+        None if findings else note_test_noise(group, judge(group), pairs)
+        for group, pairs in zip(groups, duels, strict=True)
+    ]
     record = {
         "runs": [{**run.summary, "directory": run.directory} for run in found.runs],
-        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "verdicts": [asdict(verdict) for verdict in verdicts if verdict],
         "configurations": _list_rows(groups, standings),
         "pairwise": _list_rows(groups, duels),
         "audit": [asdict(difference) for differences in audits for difference in differences],

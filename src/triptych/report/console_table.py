@@ -27,7 +27,7 @@ _WIDE = 120
 
 def print_tables(
     groups: Sequence[Group],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[Verdict | None],
     audits: Sequence[Sequence[Difference]],
     found: RunSet,
     console: Console,
@@ -49,8 +49,9 @@ def print_tables(
         for row in rows:
             training.add_row(*map(Text, row.values()))
         console.print(training)
-        console.print(Text(verdict.text, style="bold"))
-        if verdict.commands:
+        if verdict:
+            console.print(Text(verdict.text, style="bold"))
+        if verdict and verdict.commands:
             lines = [f"More seeds would probably decide it ({verdict.price}):", *verdict.commands]
             console.print(Text("\n  ".join(lines)), soft_wrap=True)
         for caveat in find_caveats(group):

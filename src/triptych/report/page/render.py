@@ -75,7 +75,7 @@ class MarkedOutput(NamedTuple):
 
 def render_page(
     groups: Sequence[Group],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[Verdict | None],
     audits: Sequence[Sequence[Difference]],
     standings: Sequence[Sequence[SeedSummary]],
     duels: Sequence[Sequence[PairDifference]],
@@ -91,7 +91,7 @@ def render_page(
         found: lists what is left out.
         plots: plots to add.
         question: of a study, at the top of the page.
-        findings: of the study.
+        findings: of the study, in place of verdicts.
     """
     present = {run.architecture for group in groups for run in group.runs}
     compared = {_describe_compared(group) for group in groups}
@@ -114,7 +114,7 @@ def render_page(
 
 def _describe_section(
     group: Group,
-    verdict: Verdict,
+    verdict: Verdict | None,
     audit: Sequence[Difference],
     standings: Sequence[SeedSummary],
     duels: Sequence[PairDifference],

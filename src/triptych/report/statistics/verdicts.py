@@ -579,11 +579,10 @@ def _lead(metric: MetricSpec, test: PairTest, totals: Sequence[int], other: str)
 
 
 def _wanted_seeds(blocks: Sequence[Group]) -> int:
-    """The number of seeds that would probably give a winner; 0 if 100 are too few, or for a study, which
-    computes its own number."""
+    """The number of seeds that would probably give a winner; 0 if 100 are too few."""
     values = [[block.samples[level].values for block in blocks] for level in blocks[0].samples]
     means = [fmean(map(fmean, found)) for found in values]
-    if blocks[0].runs[0].variant or not all(map(math.isfinite, means)):
+    if not all(map(math.isfinite, means)):
         return 0
     if (tried := min(len(seeds) for found in values for seeds in found)) == 1:
         return MIN_SEEDS
