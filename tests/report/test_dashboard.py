@@ -34,3 +34,21 @@ def test_the_name_of_a_directory_is_text(
     assert code["SYNC"] in capsys.readouterr().out
     assert code["PROJECT"] == "mine"
     assert code["COMPARISONS"][0]["runs"] == ["0123abcd"]
+
+
+def test_the_charts_are_grouped_by_what_is_compared(write_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("multi_head", "performer"):
+        part = {"attention": {"_partial_": True, "_target_": name}}
+        settings = {"block": part | {"dropout": 0.1}, "logger": {"wandb": {"project": "mine"}}}
+        changes = {"command": f"triptych train block/attention={name} seed=1"}
+        run = write_run("full", "classification", {"test/accuracy": 0.5}, settings=settings, changes=changes, name=name)
+        (run / "config.yaml").write_text(json.dumps(settings))
+        (run / "wandb").mkdir()
+        (run / "wandb" / "id").write_text(name)
+    dashboard([tmp_path / "runs"], tmp_path / "board.py", ["block/attention"])
+    code = runpy.run_path(str(tmp_path / "board.py"))
+    assert code["COMPARISONS"][0]["by"] == ["block.attention._target_"]
+    assert code["COMPARISONS"][0]["table"].startswith("| variant | seeds |")
+    curves = json.loads(code["curves"](code["COMPARISONS"][0])[0]._to_model().json())
+    assert curves["config"]["group_by"] == "block.value.attention._target_"

@@ -255,6 +255,16 @@ def test_a_model_that_cannot_be_read_takes_no_other_along(runs: Path, tmp_path: 
     assert sum(f"{EXPERIMENTS[0]}/checkpoints" in notice for notice in page.notices) == 1
 
 
+def test_models_are_named_by_what_differs(write_run, tmp_path: Path) -> None:
+    for architecture, layers in (("full", 2), ("full", 4), ("encoder_only", 2)):
+        changes = {"command": f"triptych train model={architecture} shape.num_layers={layers}"}
+        settings = {"shape": {"num_layers": layers}}
+        metrics = {"test/accuracy": 0.5}
+        write_run(architecture, "classification", metrics, settings=settings, changes=changes, name=str(layers))
+    names = Playground(find_runs([tmp_path], tmp_path).runs, tmp_path).names
+    assert sorted(names.values()) == ["encoder-only, num_layers=2", "full, num_layers=2", "full, num_layers=4"]
+
+
 def test_there_is_one_page(server: Server) -> None:
     assert server.get("/etc/passwd")[0] == 404
 

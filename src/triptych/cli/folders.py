@@ -56,13 +56,7 @@ def run_compare(arguments: list[str]) -> None:
         "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
         help="function that adds your own plot to the page; its package must be in TRIPTYCH_ALLOW",
     )  # fmt: skip
-    parser.add_argument(
-        "--by", type=lambda text: text.split(","), default=[], metavar="KEY[,KEY]",
-        help="compared settings, such as block/attention; by default model, or the only setting that varies",
-    )  # fmt: skip
-    parser.add_argument(
-        "--tuned", action="append", default=[], metavar="KEY", help="setting that is tuned, not compared"
-    )
+    add_factors(parser)
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
     check_writable("--output", parsed.output)
@@ -172,13 +166,14 @@ def run_dashboard(arguments: list[str]) -> None:
     says = "Writes a W&B workspace and a W&B report of finished runs as Python code; needs no network."
     parser = parser_of_runs("dashboard", says)
     parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="output file; run it to upload")
+    add_factors(parser)
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".py", "Python code")
     check_writable("--output", parsed.output)
     from triptych.report.dashboard import dashboard
 
     with error_prefix():
-        dashboard(parsed.directories, parsed.output)
+        dashboard(parsed.directories, parsed.output, parsed.by, parsed.tuned)
 
 
 def run_playground(arguments: list[str]) -> None:
@@ -201,6 +196,17 @@ def parser_of_runs(
     parser = argparse.ArgumentParser(prog=f"triptych {command}", description=description)
     parser.add_argument("directories", nargs="+", type=Path, help=directories)
     return parser
+
+
+def add_factors(parser: argparse.ArgumentParser) -> None:
+    """Adds the options ``--by`` and ``--tuned``."""
+    parser.add_argument(
+        "--by", type=lambda text: text.split(","), default=[], metavar="KEY[,KEY]",
+        help="compared settings, such as block/attention; by default model, or the only setting that varies",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tuned", action="append", default=[], metavar="KEY", help="setting that is tuned, not compared"
+    )
 
 
 def check_suffix(output: Path, suffix: str, what: str) -> None:

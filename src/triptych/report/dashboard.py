@@ -19,19 +19,22 @@ from omegaconf import OmegaConf
 
 from triptych.config import ConfigError, amount, duration
 from triptych.report.read_records import find_runs
+from triptych.report.statistics.factors import MODEL, setting_of
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
 
 
-def dashboard(directories: Sequence[Path], output: Path) -> None:
+def dashboard(directories: Sequence[Path], output: Path, by: Sequence[str] = (), tuned: Sequence[str] = ()) -> None:
     """Writes the code of a workspace and a report, builds both as far as possible offline, and prints how to upload
     them.
 
     Args:
         directories: run directories, or parents of them.
         output: the Python file.
+        by: keys of the compared settings; empty: ``model``, or the only one that varies.
+        tuned: keys of settings that are tuned, not compared.
     """
     if find_spec("wandb_workspaces") is None:
         raise ConfigError("triptych dashboard needs wandb-workspaces: pip install 'triptych[dashboard]'")
@@ -44,7 +47,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     logged = tuple(run for run in runs if ids[run.directory])
     if not logged:
         raise ConfigError(f"{directories[0]}: none of its {len(runs)} runs was logged to W&B; train with logger=wandb")
-    comparisons = [comparison(group, ids) for group in group_runs(logged)]
+    comparisons = [comparison(group, ids) for group in group_runs(logged, by=by, tuned=tuned)]
     used = [folders[run.directory] for run in logged]
     waiting = [folder for folder in used if any(folder.glob("wandb/offline-run-*"))]
     sync = sync_command(waiting)
@@ -88,6 +91,7 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
         "title": f"{group.task.replace('_', ' ').capitalize()} on {group.data}",
         "verdict": judge(group).text,
         "table": table(group),
+        "by": [_config_key(group, key) for key in group.by],
         "metrics": metrics,
         "curves": [name for name in dict.fromkeys(wanted) if name in measured],
         "has_classes": any(run.confusion_matrix for run in group.runs),
@@ -97,7 +101,8 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
 
 def table(group: Group) -> str:
     """The means over seeds of each configuration, as Markdown."""
-    rows = [["architecture", "seeds", group.metric.title, "parameters", "tokens", "FLOPs", "time"]]
+    head = "architecture" if group.by == (MODEL,) else "variant"
+    rows = [[head, "seeds", group.metric.title, "parameters", "tokens", "FLOPs", "time"]]
     for contender in group.contenders:
         values = [value for run in contender.runs if math.isfinite(value := group.value(run))]
         costs = [(run.params, run.train_tokens, run.train_flops, run.wall_time_s) for run in contender.runs]
@@ -107,6 +112,15 @@ def table(group: Group) -> str:
         rows.append([*(cell.replace("|", "\\|") for cell in cells), duration(seconds)])
     rows.insert(1, ["---"] * len(rows[0]))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _config_key(group: Group, key: str) -> str:
+    """The key of a compared factor in the configuration of a W&B run: a part is given by its class."""
+    if key == MODEL:
+        return "labels.architecture"
+    name = setting_of(key)
+    is_part = "/" in key or key in ("optimizer", "scheduler") or name not in group.runs[0].settings
+    return f"{name}._target_" if is_part else name
 
 
 def wandb_id(directory: Path) -> str:

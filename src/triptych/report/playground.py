@@ -36,6 +36,7 @@ from triptych.report.page.image_charts import draw_image
 from triptych.report.page.style import ARCHITECTURES, Switch
 from triptych.report.read_records import RecordedRun
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
+from triptych.report.statistics.factors import FOLLOWS, MODEL, choose_factor, find_roles, level_of
 from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Predictor, Task
 
 NUM_EXAMPLES = 4
@@ -193,12 +194,14 @@ class Playground:
 
     Attributes:
         files: the most recent uploads, by URL.
+        names: what distinguishes each model from the others of its task and data, by directory.
     """
 
     def __init__(self, runs: Sequence[RecordedRun], folder: Path) -> None:
         self.groups: dict[tuple[str, str], list[RecordedRun]] = {}
         for run in runs:
             self.groups.setdefault((run.task, run.data), []).append(run)
+        self.names = {run.directory: name for found in self.groups.values() for run, name in _name_runs(found)}
         self.titles = [f"{found[0].task_info.title} · {data}" for (_, data), found in self.groups.items()]
         self.model = cache(lambda directory: load(folder / directory).task)  # loaded at its first request
         self.files: dict[str, Audio | bytes] = {}
@@ -285,8 +288,8 @@ class Playground:
                 "form": None if task is None else self._describe_form(question, runs, task),
                 "picture": self._show_picture(question),
                 "errors": errors,
-                "architectures": ARCHITECTURES,
                 "cards": cards,
+                "names": self.names,
                 "has_charts": any(card.attention for card in cards),
                 "plotly": PLOTLY,
             }
@@ -380,6 +383,14 @@ class Playground:
         asked = {"text": question.text} if is_single else {}
         several = range(len(self.groups)) if len(self.groups) > 1 else ()
         return [f"?{urlencode({'group': number, **asked})}" for number in several]
+
+
+def _name_runs(runs: Sequence[RecordedRun]) -> list[tuple[RecordedRun, str]]:
+    """Each run with what distinguishes it from the others of its task and data, apart from the seed: its architecture,
+    or the settings that differ."""
+    keys = [factor.key for factor in find_roles(runs, [choose_factor(runs)]) if factor.role != FOLLOWS]
+    words = [[ARCHITECTURES[x.architecture].word if key == MODEL else level_of(x, [key]) for key in keys] for x in runs]
+    return [(run, ", ".join(found)) for run, found in zip(runs, words, strict=True)]
 
 
 def takes_files(task: Task) -> bool:

@@ -75,6 +75,25 @@ def test_a_rate_that_was_tuned_is_not_compared(sweep: Sweep) -> None:
     assert "attention=performer with lr=0.002 (of 3 configurations)" in verdict.text
 
 
+def test_the_best_trials_of_a_search_are_confirmed_with_other_seeds(write_run, tmp_path: Path) -> None:
+    """What the search varied was tuned, though each architecture has one value of it in the tested runs."""
+    for architecture, best, score in (("full", 0.002, 0.9), ("decoder_only", 0.004, 0.8)):
+        for seed in (101, 1, 2, 3):
+            for lr in (0.001, 0.002, 0.004) if seed == 101 else (best,):
+                metrics = {"val/accuracy": score} | ({} if seed == 101 else {"test/accuracy": score + seed / 100})
+                changes = {"command": f"triptych train model={architecture} shape.d_ff={lr}"}
+                settings = {"shape": {"d_ff": lr}}
+                write_run(architecture, "classification", metrics, seed=seed, changes=changes, settings=settings,
+                          name=str(lr))  # fmt: skip
+    found = find_runs([tmp_path], tmp_path)
+    (group,) = group_runs(found.runs, found.untested)
+    assert judge(group).winner == "full"
+    (group,) = group_runs(found.runs)
+    assert judge(group).reasons == ("the runs also differ in shape.d_ff (0.002, 0.004)",)
+    (group,) = group_runs(found.runs, tuned=["shape.d_ff"])
+    assert judge(group).winner == "full"
+
+
 def test_architectures_are_compared_unless_another_key_is_given(sweep: Sweep) -> None:
     runs = sweep(architectures=("encoder_only", "decoder_only"))
     assert choose_factor(runs) == "model"

@@ -127,20 +127,31 @@ def test_equal_answers_are_a_tie(translated) -> None:
     assert (duel.paired.difference, duel.paired.low, duel.paired.high, duel.paired.p) == (0, 0, 0, 1)
 
 
-@pytest.mark.parametrize(("shift", "is_close"), [(13, True), (0, False)])
-def test_a_lead_within_the_noise_of_the_test_set(write_run, tmp_path: Path, shift: int, is_close: bool) -> None:
+@pytest.mark.parametrize(
+    ("shifts", "close"),
+    [
+        ({2: 13}, "decoder-only"),
+        ({2: 0}, ""),
+        ({2: 0, 4: 13}, "decoder-only (num_layers=4)"),
+        ({2: 13, 4: 13}, "decoder-only (num_layers=2) and decoder-only (num_layers=4)"),
+    ],
+)
+def test_a_lead_within_the_noise_of_the_test_set(write_run, tmp_path: Path, shifts: dict[int, int], close: str) -> None:
     """Of 20 examples, one model answers 12 or 13 and the other 7 or 8: other examples, or some of the same."""
-    for architecture, counts, first in (("full", (12, 13, 12), 0), ("decoder_only", (7, 8, 7), shift)):
-        for seed, count in enumerate(counts, start=1):
-            right = {(first + i) % 20 for i in range(count)}
-            answers = [{"input": str(i), "reference": "a", "output": "a" if i in right else "b"} for i in range(20)]
-            metrics = {"test/accuracy": count / 20}
-            write_run(architecture, "classification", metrics, seed=seed, answers=answers)
+    for layers, shift in shifts.items():
+        for architecture, counts, first in (("full", (12, 13, 12), 0), ("decoder_only", (7, 8, 7), shift)):
+            for seed, count in enumerate(counts, start=1):
+                right = {(first + i) % 20 for i in range(count)}
+                answers = [{"input": str(i), "reference": "a", "output": "a" if i in right else "b"} for i in range(20)]
+                write_run(
+                    architecture, "classification", {"test/accuracy": count / 20}, seed=seed, answers=answers,
+                    settings={"shape": {"num_layers": layers}}, name=str(layers),
+                )  # fmt: skip
     group = group_of(tmp_path)
     verdict = judge(group)
     assert verdict.winner == "full"
-    said = " For these weights, the lead over decoder-only is within the noise of the test set."
-    assert note_test_noise(group, verdict, compare_pairs(group)).text == verdict.text + said * is_close
+    said = f" For these weights, the lead over {close} is within the noise of the test set." if close else ""
+    assert note_test_noise(group, verdict, compare_pairs(group)).text == verdict.text + said
 
 
 def test_answers_to_other_examples_are_not_paired(translated) -> None:

@@ -192,6 +192,14 @@ class TestSeveralConfigurations:
         assert (verdict.winner, verdict.commands) == (None, ())
         assert verdict.reasons == ("unequal numbers of configurations were tried: 2 of full and 1 of decoder-only",)
 
+    def test_a_single_run_with_other_settings_is_named(self, group: Group) -> None:
+        full, low, decoder = (contender.runs for contender in group.contenders)
+        verdict = judge(replace(group, runs=(*full, low[0], *decoder)))
+        assert verdict.reasons == (
+            "unequal numbers of configurations were tried: 2 of full and 1 of decoder-only "
+            f"({low[0].directory} is the only run of full (lr=0.0001))",
+        )
+
     def test_the_best_of_24_against_one_is_no_winner(self, group: Group) -> None:
         full, _, decoder = (contender.runs[:3] for contender in group.contenders)
         trials = [replace(run, settings={"optimizer.lr": i}) for i in range(1, 25) for run in full]

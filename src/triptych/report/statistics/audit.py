@@ -89,7 +89,7 @@ def _audit_choice(group: Group) -> list[Difference]:
         names = [ARCHITECTURES[run.architecture].word for run in pooled]
         said = ", ".join(f"{name} uses {states}" for name, states in zip(names, used, strict=True))
         found.append(Difference(group.task, "pooling", pools, f"The pooling differs: {said}."))
-    trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
+    trials = {run.directory: count for run, count in zip(first, group.num_tried.values(), strict=True)}
     if len(set(trials.values())) > 1:
         found.append(Difference(group.task, "trials", trials, "The numbers of tried configurations differ."))
     return found

@@ -79,7 +79,7 @@ def choose_factor(runs: Sequence[RecordedRun], tuned: Sequence[str] = ()) -> str
     return compared[0] if len(compared) == 1 and MODEL not in factors else MODEL
 
 
-def find_roles(runs: Sequence[RecordedRun], by: Sequence[str] = (), tuned: Sequence[str] = ()) -> tuple[Factor, ...]:
+def find_roles(runs: Sequence[RecordedRun], by: Sequence[str], tuned: Sequence[str] = ()) -> tuple[Factor, ...]:
     """The compared factors, then the others with their roles.
 
     A factor is a block if it varies within a level of the compared one and is not tuned. One that is on no command line
@@ -87,10 +87,9 @@ def find_roles(runs: Sequence[RecordedRun], by: Sequence[str] = (), tuned: Seque
 
     Args:
         runs: one per configuration.
-        by: keys of the compared factors; empty: see ``choose_factor``.
+        by: keys of the compared factors.
         tuned: keys of settings that are tuned, in addition to ``TUNED_KEYS``.
     """
-    by = by or [choose_factor(runs, tuned)]
     cells = _split([level_of(run, by) for run in runs])
     compared = {cells, *(_split([value_of(run, key) for run in runs]) for key in by)}
     typed = {MODEL, *(key for run in runs for key in _typed(run))}
@@ -99,7 +98,7 @@ def find_roles(runs: Sequence[RecordedRun], by: Sequence[str] = (), tuned: Seque
         split = _split([value_of(run, factor.key) for run in runs])
         if split not in compared:
             role = TUNED if _is_tuned(factor.key, tuned) else BLOCK
-            if len(found[0].levels) == 1 or _follows(split, cells):
+            if setting_of(factor.key) not in tuned and (len(found[0].levels) == 1 or _follows(split, cells)):
                 role = DIFFERS if factor.key in typed else FOLLOWS
             found.append(replace(factor, role=role))
             cells = _split([*zip(cells, split, strict=True)])
@@ -133,7 +132,7 @@ def setting_of(key: str) -> str:
 
 
 def _is_tuned(key: str, tuned: Sequence[str]) -> bool:
-    return key in tuned or setting_of(key).startswith(TUNED_KEYS)
+    return setting_of(key) in [*map(setting_of, tuned)] or setting_of(key).startswith(TUNED_KEYS)
 
 
 def _typed(run: RecordedRun) -> list[str]:

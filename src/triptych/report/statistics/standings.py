@@ -70,7 +70,7 @@ def describe_training(group: Group) -> list[dict[str, str]]:
     within a block. Columns that no record fills are left out."""
     rows, names = list[dict[str, str]](), {one.runs[0].directory: one.name for one in group.contenders}
     for block in group.blocks.values():
-        tried, scale = block.num_tried(), block.scale([*block.samples.values()])
+        tried, scale = block.num_tried, block.scale([*block.samples.values()])
         for level, contender in [(level, one) for level, found in block.by_level.items() for one in found]:
             runs, sample = contender.runs, Sample("", tuple(map(group.value, contender.runs)), ())
             best = [run.best_step for run in runs if run.best_step is not None]
@@ -103,10 +103,14 @@ def note_test_noise(group: Group, verdict: Verdict, pairs: Sequence[PairDifferen
     examples contains 0."""
     if verdict.winner is None:
         return verdict
-    name, close = group.chosen[verdict.winner].name, list[str]()
+    close = list[str]()
     for pair in pairs:
-        if name in (pair.first, pair.second) and pair.paired is not None and pair.paired.low <= 0 <= pair.paired.high:
-            close.append(pair.second if pair.first == name else pair.first)
+        if pair.paired is None or not pair.paired.low <= 0 <= pair.paired.high:
+            continue
+        name = group.blocks[pair.block].chosen[verdict.winner].name
+        if name in (pair.first, pair.second):
+            other = pair.second if pair.first == name else pair.first
+            close.append(f"{other} ({pair.block})" if pair.block else other)
     said = (
         f" For these weights, the lead over {' and '.join(close)} is within the noise of the test set." if close else ""
     )

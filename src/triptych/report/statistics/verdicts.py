@@ -20,10 +20,10 @@ from triptych.report.statistics.bootstrap import scored_by
 from triptych.report.statistics.edges import Edge
 from triptych.report.statistics.factors import (
     BLOCK,
-    COMPARED,
     MODEL,
     Factor,
     check_factors,
+    choose_factor,
     find_roles,
     level_of,
     setting_of,
@@ -77,7 +77,7 @@ class ComparedConfig:
 class Group:
     """The runs of one task on the same data, in the order of the levels, and the metric that compares them.
     Untested and pruned trials of a search are kept separately; they count as tried. ``by`` are the compared factors;
-    ``factors`` are these and the others, with their roles."""
+    ``factors`` are these and the others, with their roles; ``tuned`` are settings said to be tuned for each level."""
 
     task: str
     data: str
@@ -87,6 +87,7 @@ class Group:
     pruned: tuple[PrunedRun, ...] = ()
     by: tuple[str, ...] = (MODEL,)
     factors: tuple[Factor, ...] = ()
+    tuned: tuple[str, ...] = ()
 
     def value(self, run: RecordedRun) -> float:
         """The run's value of the metric; NaN if it is not finite."""
@@ -236,6 +237,7 @@ class Group:
         """A level in a sentence."""
         return ARCHITECTURES[level].word if self.by == (MODEL,) else level
 
+    @property
     def num_tried(self) -> dict[str, int]:
         """The number of configurations tried per level, tested or not."""
         count = {}
@@ -246,6 +248,13 @@ class Group:
             others = {str(settings) for settings in pruned if settings not in known}
             count[name] = len({_configuration(run) for run in runs}) + len(others)
         return count
+
+    @property
+    def tuned_settings(self) -> set[str]:
+        """The settings that differ between the configurations tried of each level, tested or not, and ``tuned``."""
+        tried = (*_one_per_configuration((*self.runs, *self.untested)), *self.pruned)
+        of_levels = [[run for run in tried if level_of(run, self.by) == level] for level in self.by_level]
+        return set.intersection(*({*_differing(runs).values()} for runs in of_levels)) | {*map(setting_of, self.tuned)}
 
     @property
     def counts_alike(self) -> bool:
@@ -275,7 +284,6 @@ class Group:
             runs: one per level.
         """
         known = [run for run in runs if run.settings]
-        tuned = [{*_differing([c.runs[0] for c in found]).values()} for found in self.by_level.values()]
         matched = [((run.match or {}).get("solved") or {}).items() for run in known]
         solved = {(name.rpartition(".")[2], value) for items in matched for name, value in items}
         keys = dict.fromkeys(
@@ -289,7 +297,7 @@ class Group:
             values = {str(run.settings.get(key, "absent")) for run in known}
             return len(values - {"None"} if key in ("match", "reference") else values) > 1
 
-        left_out = set.intersection(*tuned) | {
+        left_out = self.tuned_settings | {
             key for run in known for key, value in run.settings.items() if (key.rpartition(".")[2], value) in solved
         }
         return [key for key in keys if key not in left_out and differs(key)]
@@ -389,14 +397,15 @@ def group_runs(
     groups = []
     for key, members in groupby(runs, key=lambda run: (run.task, run.data)):
         found = tuple(members)
-        factors = find_roles(_one_per_configuration(found), by, tuned)
-        own = tuple(factor.key for factor in factors if factor.role == COMPARED)
-        if any(run.variant or not run.settings for run in found):
-            factors = factors[: len(own)]  # the claims of a study say what is compared
-        found, metric = sort_runs(found, factors), primary_metric(found)
         trials = tuple(run for run in untested if (run.task, run.data) == key)
         stopped = tuple(run for run in pruned if (run.task, run.data) == key)
-        groups.append(Group(*key, metric, found, trials, stopped, own, factors))
+        configurations = _one_per_configuration(found)
+        own = tuple(by) or (choose_factor(configurations, tuned),)
+        group = Group(*key, primary_metric(found), found, trials, stopped, own, tuned=tuple(tuned))
+        factors = find_roles(configurations, own, [*tuned, *_searched(trials)])
+        if any(run.variant or not run.settings for run in found):
+            factors = factors[: len(own)]  # the claims of a study say what is compared
+        groups.append(replace(group, runs=sort_runs(found, factors), factors=factors))
     return groups
 
 
@@ -525,10 +534,12 @@ def _rank(blocks: Mapping[str, Group]) -> _Ranking:
 
 def _list_differences(group: Group, ranking: Sequence[str]) -> list[str]:
     """What differs in addition to the level, as reasons: numbers of trials, and settings."""
-    found, tried = [], group.num_tried()
+    found, tried = [], group.num_tried
     if len({*tried.values()}) > 1:
         numbers = " and ".join(f"{count} of {group.word(name)}" for name, count in tried.items())
-        found.append(f"unequal numbers of configurations were tried: {numbers}")
+        single = [one for one in group.contenders if len(one.runs) == 1]
+        stray = f" ({single[0].runs[0].directory} is the only run of {single[0].name})" if len(single) == 1 else ""
+        found.append(f"unequal numbers of configurations were tried: {numbers}{stray}")
     runs = [group.chosen[name].runs[0] for name in ranking]
     if values := [_values_of(key, runs) for key in group.differing_settings(runs)]:
         more = f", and {counted(len(values) - MOST_IN_LABELS, 'other')}" if len(values) > MOST_IN_LABELS else ""
@@ -637,6 +648,14 @@ def _one_per_configuration(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
     return [*{_configuration(run): run for run in reversed(runs)}.values()][::-1]
 
 
+def _searched(trials: Sequence[RecordedRun]) -> set[str]:
+    """The settings that differ between the trials of one search, whose directories have the same parent."""
+    folders: dict[Path, list[RecordedRun]] = {}
+    for trial in trials:
+        folders.setdefault(Path(trial.directory).parent, []).append(trial)
+    return {key for found in folders.values() for key in _differing(found).values()}
+
+
 def _is_of_one_stack(run: RecordedRun, key: str) -> bool:
     """Whether a stack overrides what ``block`` and ``shape`` set for all, or the command line sets a key of a model."""
     if any(word.lstrip("+").startswith(f"{key}=") for word in shlex.split(run.command)):
@@ -664,7 +683,7 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
     return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, info, strict=True)]
 
 
-def _differing(runs: Sequence[RecordedRun]) -> dict[str, str]:
+def _differing(runs: Sequence[RecordedRun | PrunedRun]) -> dict[str, str]:
     """The settings that differ between runs, by their short names. A setting that occurs twice, such as block.dropout
     and model.encoder.dropout, counts once, but another stack may have a different value. A setting that some runs lack
     belongs to a part that others have; it counts only if the parts do not distinguish the runs."""
