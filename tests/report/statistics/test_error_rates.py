@@ -1,7 +1,7 @@
 """How often a verdict is false, and how often it finds a difference: simulated runs, judged by the public function."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -158,3 +158,69 @@ def test_rates_with_blocks_of_few_draws(write_run, tmp_path: Path, gap: float, f
 @pytest.mark.parametrize(("gap", "false", "power"), BLOCKS)
 def test_rates_with_blocks(write_run, tmp_path: Path, gap: float, false: float, power: float) -> None:
     check_blocks(write_run, tmp_path, gap, 2000, false, power)
+
+
+RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
+"""Learning rates that a search tries."""
+KINDS = ("a", "b", "c", "d", "e")
+"""Other settings that it tries, which have no largest one."""
+Means = Callable[[np.random.Generator], list[np.ndarray]]
+
+
+def judge_searches(
+    write_run, folder: Path, draws: int, values: Sequence[object], draw_means: Means
+) -> list[tuple[str | None, bool]]:
+    """Two architectures with a search each: one seed on the validation set chooses, and three other seeds are tested.
+
+    Args:
+        values: of the setting that the searches vary.
+        draw_means: the true mean of each trial of each architecture.
+
+    Returns:
+        the winner of each comparison, and whether it has the better mean as it was trained.
+    """
+    for architecture in ("full", "decoder_only"):
+        write_run(architecture, "similarity", {"test/spearman": 0.5, "test/pearson": 0.5})
+    (group,) = group_runs(find_runs([folder], folder).runs)
+    key, random, found = group.metric.key, np.random.default_rng(draws), list[tuple[str | None, bool]]()
+    for _ in range(draws):
+        runs, trials, reached = list[RecordedRun](), list[RecordedRun](), list[float]()
+        for run, means in zip(group.runs, draw_means(random), strict=True):
+            configurations = [replace(run, settings={"optimizer.lr": x}, curves={}) for x in values[: len(means)]]
+            chosen = int(random.normal(means, 1).argmax())
+            trials += [replace(trial, seed=101, metrics={}) for trial in configurations]
+            runs += [
+                replace(configurations[chosen], seed=seed, metrics={key: float(value)})
+                for seed, value in enumerate(random.normal(means[chosen], 1, 3), start=1)
+            ]
+            reached.append(means[chosen])
+        winner = judge(Group(group.task, group.data, group.metric, tuple(runs), untested=tuple(trials))).winner
+        found.append((winner, reached[winner == "decoder_only"] > reached[winner == "full"]))
+    return found
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "draws", [pytest.param(100, id="few draws"), pytest.param(4000, marks=pytest.mark.nightly, id="all draws")]
+)
+def test_rates_of_equal_searches(write_run, tmp_path: Path, draws: int, tau: float) -> None:
+    """Trials differ by tau sd; the winner is better as it was trained."""
+    found = judge_searches(write_run, tmp_path, draws, KINDS, lambda random: [*random.normal(0, tau, (2, 5))])
+    slack = 3 * math.sqrt(0.06 / draws) if draws < 4000 else 0.0
+    assert sum(winner is not None and not is_better for winner, is_better in found) / draws <= 0.06 + slack
+
+
+@pytest.mark.parametrize(
+    "draws", [pytest.param(50, id="few draws"), pytest.param(500, marks=pytest.mark.nightly, id="all draws")]
+)
+def test_rates_of_a_search_whose_best_rate_was_not_tried(write_run, tmp_path: Path, draws: int) -> None:
+    """It is one step beyond the largest of the first architecture, which would be as good as the second with it. One
+    step costs 2 sd, two cost 8."""
+    means = [-2.0 * (np.arange(5) - best) ** 2 for best in (5, 2)]
+    found = judge_searches(write_run, tmp_path, draws, RATES, lambda _: means)
+    assert "decoder_only" not in [winner for winner, _ in found]
+
+
+def test_a_search_of_more_trials_names_no_winner(write_run, tmp_path: Path) -> None:
+    means = [np.full(24, 5.0), np.zeros(1)]
+    assert {winner for winner, _ in judge_searches(write_run, tmp_path, 100, range(24), lambda _: means)} == {None}

@@ -79,7 +79,7 @@ def test_the_best_trials_of_a_search_are_confirmed_with_other_seeds(write_run, t
     """What the search varied was tuned, though each architecture has one value of it in the tested runs."""
     for architecture, best, score in (("full", 0.002, 0.9), ("decoder_only", 0.004, 0.8)):
         for seed in (101, 1, 2, 3):
-            for lr in (0.001, 0.002, 0.004) if seed == 101 else (best,):
+            for lr in (0.001, 0.002, 0.004, 0.008) if seed == 101 else (best,):
                 metrics = {"val/accuracy": score} | ({} if seed == 101 else {"test/accuracy": score + seed / 100})
                 changes = {"command": f"triptych train model={architecture} shape.d_ff={lr}"}
                 settings = {"shape": {"d_ff": lr}}

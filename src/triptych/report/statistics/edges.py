@@ -25,9 +25,10 @@ class Edge:
 
     @classmethod
     def find(cls, key: str, value: float, tried: Iterable[float]) -> "Edge | None":
-        """The edge at which a value is among those tried; None: inside, or nothing else was tried."""
+        """The edge at which a value is among those tried; None: inside, or nothing else was tried. A smallest value of
+        0 is no edge: it turns something off, such as dropout."""
         numbers = sorted({*tried})
-        if len(numbers) < 2 or value not in (numbers[0], numbers[-1]):
+        if len(numbers) < 2 or value not in (numbers[0], numbers[-1]) or value == numbers[0] == 0:
             return None
         is_largest = value == numbers[-1]
         inner = numbers[-2] if is_largest else numbers[1]

@@ -309,10 +309,11 @@ class Group:
         Args:
             contenders: the configurations of one variant.
         """
-        best, found = self.best(contenders), []
-        name = best.runs[0].variant.replace("_", " ") or best.level
-        for key in _differing([contender.runs[0] for contender in contenders]).values():
-            values = [contender.runs[0].settings.get(key) for contender in contenders]
+        best, found, tried = self.best(contenders), list[str](), [contender.runs[0] for contender in contenders]
+        name, level = best.runs[0].variant.replace("_", " ") or best.level, level_of(tried[0], self.by)
+        others = [trial for trial in (*self.untested, *self.pruned) if level_of(trial, self.by) == level]
+        for key in _differing([*tried, *others]).values():
+            values = [run.settings.get(key) for run in (*tried, *others)]
             numbers = [x for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
             own = best.runs[0].settings.get(key)
             if own in numbers and (edge := Edge.find(key, own, numbers)) is not None:
