@@ -17,14 +17,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config import nearest
+from triptych.config import counted, nearest
 from triptych.report.compare import finite
 from triptych.report.page.scaling_charts import count_models, render_scaling, scaling_summary, tabulate_exponents
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RecordedRun, RunSet, find_runs
 from triptych.report.statistics.audit import Difference, audit
+from triptych.report.statistics.factors import TUNED_KEYS
 from triptych.report.statistics.scaling import Contrast, Exponent, Ladder, Point, contrast, fit_ladder
-from triptych.report.statistics.verdicts import Group, group_runs
+from triptych.report.statistics.verdicts import ComparedConfig, Group, group_runs
 from triptych.storage.run_directory import RECORD
 from triptych.tasks.metric_specs import LOSS, MetricSpec
 
@@ -133,8 +134,11 @@ def read_ladder(found: RunSet) -> ScalingInput:
                 raise ValueError(f"{run.directory}/{RECORD}: key metrics has no {LOSS.key}, expected in each run")
     left_out = [f"{name}: not finished (no {RECORD})" for name in found.unfinished]
     left_out += [f"{name}: damaged" for name in found.damaged]
-    runs = [run for run in group.runs if math.isfinite(group.value(run))]
-    left_out += [f"{run.directory}: its loss is not finite" for run in group.runs if run not in runs]
+    best = choose_runs(group)
+    runs = [run for run in best if math.isfinite(group.value(run))]
+    left_out += [f"{run.directory}: its loss is not finite" for run in best if run not in runs]
+    if others := len(group.runs) - len(best):
+        left_out.append(f"{counted(others, 'run')} whose tuned settings are not the best on the validation set")
     known = {ARCHITECTURES[run.architecture].word: group.optimum(run) for run in runs}
     for run in runs:  # a corpus's entropy may exclude what large models learn (dates: the calendar)
         name = ARCHITECTURES[run.architecture].word
@@ -152,6 +156,17 @@ def read_ladder(found: RunSet) -> ScalingInput:
         group=group,
         left_out=tuple(left_out),
     )
+
+
+def choose_runs(group: Group) -> list[RecordedRun]:
+    """The runs of each architecture, size and budget; if it was trained with several values of settings that are tuned,
+    such as the learning rate, those of the best ones on the validation set."""
+    cells: dict[object, list[ComparedConfig]] = {}
+    for one in group.contenders:
+        run = one.runs[0]
+        fixed = sorted((key, str(x)) for key, x in run.settings.items() if not key.startswith(TUNED_KEYS))
+        cells.setdefault((one.level, run.params, str(fixed) if fixed else run.train_flops), []).append(one)
+    return [run for found in cells.values() for run in group.best(found).runs]
 
 
 def point_of(run: RecordedRun, loss: float) -> Point:

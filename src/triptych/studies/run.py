@@ -118,7 +118,7 @@ def report_findings(study: Study, plan: StudyPlan, output: Path) -> None:
     ]
     compare_runs(found, output, study.question, panels + draw_tunings(study, plan.tunings))
     if study.scaling:
-        ladder = [job.directory for of_variant in plan.jobs.values() for job in of_variant if job.is_done]
+        ladder = [job.directory for jobs in (plan.trials or plan.jobs).values() for job in jobs if job.is_done]
         scaling(ladder, output.with_name("scaling.html"))
     write_text(output.with_suffix(".findings.json"), write_json(study, findings, plan.tunings, found.runs))
     write_text(output.with_suffix(".md"), write_markdown(study, findings, plan.tunings))

@@ -139,7 +139,7 @@ class Study:
         claims: predictions from theory, written before the first run.
         tune: overrides of the trials, such as ``optimizer.lr=1e-3,2e-3 seed=101``: each variant has a trial for every
             combination of values that they and its own overrides list. Empty: nothing is tuned.
-        scaling: whether laws are fitted to the runs as well.
+        scaling: whether laws are fitted to the runs as well; if it tunes, to the trials, which have all sizes.
         answer: the answer in sentences; empty before the study has run.
         name: of its file; not a key of the file.
         place: its name or file, as typed for `triptych study`; not a key.

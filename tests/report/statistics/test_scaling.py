@@ -336,6 +336,22 @@ class TestPage:
         assert all("<b onclick" not in json.dumps(json.loads(figure)) for figure in figures)
 
 
+def test_a_cell_has_its_best_learning_rate(write_run, tmp_path: Path) -> None:
+    """By the validation set, for all seeds together; other settings that differ are other cells."""
+    for size, best in ((10, 0.002), (20, 0.001)):
+        for lr in (0.001, 0.002):
+            for seed in (1, 2):
+                loss = 1.0 if lr == best else 1.2 - 0.3 * (seed == 1)
+                settings = {"optimizer": {"lr": lr}, "shape": {"d_model": size}}
+                metrics = {"val/bits_per_byte": loss, "test/bits_per_byte": 2 * loss}
+                write_run("full", "language_modeling", metrics, seed=seed, settings=settings, name=f"{size}-{lr}",
+                          changes={"params": 1000 * size}, optimum={})  # fmt: skip
+    study = read_ladder(find_runs([tmp_path], tmp_path))
+    chosen = [(point.parameters, point.name.rpartition("-")[2], point.seed) for point in study.points]
+    assert sorted(chosen) == [(10_000, "0.002", 1), (10_000, "0.002", 2), (20_000, "0.001", 1), (20_000, "0.001", 2)]
+    assert study.left_out == ("4 runs whose tuned settings are not the best on the validation set",)
+
+
 class TestRefusals:
     def test_of_runs_each_in_a_line(self, write_ladder, write_run, tmp_path: Path) -> None:
         runs = write_ladder("full", 0.5, 0.5)
