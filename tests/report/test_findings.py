@@ -12,8 +12,8 @@ from scipy import stats
 from triptych.config import ConfigError
 from triptych.report.page.charts import draw_costs, draw_validation
 from triptych.report.read_records import RecordedRun, find_runs
+from triptych.report.statistics.groups import group_runs
 from triptych.report.statistics.reach import reach
-from triptych.report.statistics.verdicts import group_runs
 from triptych.studies.findings import judge_claims
 from triptych.studies.study import Claim, Study
 

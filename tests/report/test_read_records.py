@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triptych.report.read_records import find_runs, read_curves, read_run
-from triptych.report.statistics.verdicts import group_runs
+from triptych.report.statistics.groups import group_runs
 
 ACCURACY = {"test/accuracy": 0.9}
 

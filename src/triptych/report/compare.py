@@ -17,8 +17,9 @@ from triptych.report.page.charts import Plot
 from triptych.report.page.render import Panel, render_page
 from triptych.report.read_records import RunSet, find_runs
 from triptych.report.statistics.audit import audit
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.standings import compare_pairs, note_test_noise, summarize_configurations
-from triptych.report.statistics.verdicts import Group, group_runs, judge
+from triptych.report.statistics.verdicts import judge
 
 __all__ = ["compare", "compare_runs"]
 

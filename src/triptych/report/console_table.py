@@ -18,8 +18,9 @@ from triptych.report.read_records import RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.factors import value_of
+from triptych.report.statistics.groups import Group
 from triptych.report.statistics.standings import describe_training
-from triptych.report.statistics.verdicts import Group, Verdict
+from triptych.report.statistics.verdicts import Verdict
 
 _WIDE = 120
 """Minimum terminal width at which run directories are shown."""

@@ -20,8 +20,9 @@ from omegaconf import OmegaConf
 from triptych.config import ConfigError, amount, duration
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.factors import MODEL, setting_of
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.metrics import metric_key
-from triptych.report.statistics.verdicts import Group, group_runs, judge
+from triptych.report.statistics.verdicts import judge
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
 

@@ -24,8 +24,8 @@ from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RecordedRun, RunSet, find_runs
 from triptych.report.statistics.audit import Difference, audit
 from triptych.report.statistics.factors import TUNED_KEYS
+from triptych.report.statistics.groups import ComparedConfig, Group, group_runs
 from triptych.report.statistics.scaling import Contrast, Exponent, Ladder, Point, contrast, fit_ladder
-from triptych.report.statistics.verdicts import ComparedConfig, Group, group_runs
 from triptych.storage.run_directory import RECORD
 from triptych.tasks.metric_specs import LOSS, MetricSpec
 

@@ -18,6 +18,7 @@ from triptych.report.page.examples import most_in_training
 from triptych.report.page.style import Figure
 from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.bootstrap import terms_of
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.metrics import validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.reach import cost_to_reach
@@ -29,7 +30,7 @@ from triptych.report.statistics.significance import (
     pool_deviations,
     seeds_to_decide,
 )
-from triptych.report.statistics.verdicts import Group, group_runs, show_mean
+from triptych.report.statistics.verdicts import show_mean
 from triptych.studies.study import Claim, Study, Tuning
 from triptych.tasks.metric_specs import MetricSpec
 

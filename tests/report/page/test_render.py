@@ -15,7 +15,7 @@ from triptych.report.compare import compare, compare_runs
 from triptych.report.page.charts import draw_loss, draw_results
 from triptych.report.page.render import Panel
 from triptych.report.read_records import find_runs
-from triptych.report.statistics.verdicts import group_runs
+from triptych.report.statistics.groups import group_runs
 
 
 class Elements(HTMLParser):

@@ -12,7 +12,8 @@ from command_line import command_lines, with_parts
 from triptych.config import ConfigError
 from triptych.report.read_records import find_runs, read_settings
 from triptych.report.statistics.audit import audit
-from triptych.report.statistics.verdicts import Group, Verdict, group_runs, judge
+from triptych.report.statistics.groups import Group, group_runs
+from triptych.report.statistics.verdicts import Verdict, judge
 
 CLEAR = {"full": (0.80, 0.81, 0.82), "decoder_only": (0.50, 0.51, 0.52)}
 FOLDER = Path(__file__).parents[3] / "conf" / "experiment"

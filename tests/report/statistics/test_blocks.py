@@ -15,9 +15,10 @@ from triptych.report.read_records import find_runs
 from triptych.report.statistics.audit import audit
 from triptych.report.statistics.blocks import average_over_blocks, interaction_p
 from triptych.report.statistics.factors import find_roles
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.significance import Welch
 from triptych.report.statistics.standings import compare_pairs, describe_training
-from triptych.report.statistics.verdicts import Group, group_runs, judge
+from triptych.report.statistics.verdicts import judge
 
 Scores = Mapping[tuple[str, int], Sequence[float]]
 Judged = Callable[..., Group]

@@ -8,7 +8,7 @@ import pytest
 
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.caveats import find_caveats
-from triptych.report.statistics.verdicts import group_runs
+from triptych.report.statistics.groups import group_runs
 
 MATRIX = {"labels": ["a", "b"], "counts": [[70, 5], [20, 5]]}
 

@@ -10,8 +10,9 @@ import pytest
 
 from triptych.report.read_records import RecordedRun, find_runs
 from triptych.report.statistics.factors import Factor
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.significance import FALSE_WINNER
-from triptych.report.statistics.verdicts import Group, Verdict, group_runs, judge
+from triptych.report.statistics.verdicts import Verdict, judge
 
 COLLAPSED = -40.0
 """The mean of runs that do not learn; guessing scores one less."""

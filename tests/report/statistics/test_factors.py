@@ -10,8 +10,9 @@ import pytest
 from triptych.report.compare import compare
 from triptych.report.read_records import RecordedRun, find_runs
 from triptych.report.statistics.factors import Factor, choose_factor, find_factors
+from triptych.report.statistics.groups import group_runs
 from triptych.report.statistics.standings import compare_pairs
-from triptych.report.statistics.verdicts import group_runs, judge
+from triptych.report.statistics.verdicts import judge
 
 MULTI_HEAD: dict[str, Any] = {"block": {"attention": {"_partial_": True, "_target_": "triptych.nn.MultiHeadAttention"}}}
 PERFORMER: dict[str, Any] = {

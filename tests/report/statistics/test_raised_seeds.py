@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from triptych.report.read_records import find_runs
+from triptych.report.statistics.groups import group_runs
 from triptych.report.statistics.significance import Welch
-from triptych.report.statistics.verdicts import group_runs, judge
+from triptych.report.statistics.verdicts import judge
 
 START = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 ALL_AT_ONCE = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]

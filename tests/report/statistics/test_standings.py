@@ -22,6 +22,7 @@ from triptych.report.page.charts import draw_difficulty
 from triptych.report.page.examples import INPUT_WORDS, find_telling_examples, score_by
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.significance import student_interval
 from triptych.report.statistics.standings import (
@@ -30,7 +31,7 @@ from triptych.report.statistics.standings import (
     note_test_noise,
     summarize_configurations,
 )
-from triptych.report.statistics.verdicts import Group, group_runs, judge
+from triptych.report.statistics.verdicts import judge
 
 WORDS = [
     "a", "man", "and", "his", "dog", "walk", "along", "the", "wet", "street", "in", "front", "of", "an", "old",

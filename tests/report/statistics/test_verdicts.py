@@ -18,9 +18,10 @@ from triptych.config.overrides import read_value, write_override
 from triptych.launch.sweep import split_sweep
 from triptych.report.read_records import RecordedRun, find_runs
 from triptych.report.statistics.audit import audit
+from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.significance import Welch
 from triptych.report.statistics.standings import PairDifference, compare_pairs
-from triptych.report.statistics.verdicts import Group, Verdict, _train_more, group_runs, judge
+from triptych.report.statistics.verdicts import Verdict, _train_more, judge
 
 CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}
 TIE = {"full": (0.98, 0.96, 0.97, 0.99, 0.95), "decoder_only": (0.981, 0.958, 0.972, 0.988, 0.949)}

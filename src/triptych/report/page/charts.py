@@ -33,10 +33,10 @@ from triptych.report.page.style import (
     round_digits,
 )
 from triptych.report.read_records import Curve, RecordedRun
+from triptych.report.statistics.groups import ComparedConfig, Group
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.significance import student_interval
-from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 _MAX_POINTS = 400
 _TITLE_HEIGHT = 30

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.bootstrap import are_paired, terms_of
-from triptych.report.statistics.verdicts import ComparedConfig, Group
+from triptych.report.statistics.groups import ComparedConfig, Group
 
 INPUT_WORDS = "input_words"
 NUM_BINS = 6

@@ -18,10 +18,11 @@ from triptych.report.read_records import RecordedRun, RunSet
 from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.factors import MODEL, Factor, level_of, value_of
+from triptych.report.statistics.groups import ComparedConfig, Group
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.significance import FALSE_WINNER
 from triptych.report.statistics.standings import PairDifference, SeedSummary, describe_training
-from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
+from triptych.report.statistics.verdicts import Verdict
 from triptych.tasks.metric_specs import MetricSpec
 
 _MAX_SAMPLES = 12

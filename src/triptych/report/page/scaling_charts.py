@@ -25,9 +25,9 @@ from triptych.report.page.style import (
     make_layout,
 )
 from triptych.report.statistics.audit import Difference
+from triptych.report.statistics.groups import Group
 from triptych.report.statistics.power_laws import LARGEST
 from triptych.report.statistics.scaling import EXPONENTS, VARIABLES, Contrast, Exponent, Ladder, Point, profile_exponent
-from triptych.report.statistics.verdicts import Group
 from triptych.tasks.metric_specs import MetricSpec
 
 _KINDS = {style.word: name for name, style in ARCHITECTURES.items()}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triptych.report.page.style import ARCHITECTURES
-from triptych.report.statistics.verdicts import Group
+from triptych.report.statistics.groups import Group
 
 TOLERANCE = 0.02
 """Params, FLOPs and tokens per step that differ by less than this share count as equal in the audit."""

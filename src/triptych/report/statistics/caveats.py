@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from triptych.report.read_records import RecordedRun
+from triptych.report.statistics.groups import ComparedConfig, Group
 from triptych.report.statistics.metrics import validation_key
-from triptych.report.statistics.verdicts import ComparedConfig, Group
 
 LATE = 0.1
 """Share of the total improvement that counts as large in the last quarter of the validations."""

@@ -10,8 +10,8 @@ from statistics import fmean
 
 from triptych.report.labels import COSTS
 from triptych.report.read_records import RecordedRun
+from triptych.report.statistics.groups import Group
 from triptych.report.statistics.metrics import validation_key
-from triptych.report.statistics.verdicts import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from statistics import fmean, stdev
 
 from triptych.report.statistics.blocks import average_over_blocks
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
+from triptych.report.statistics.groups import ComparedConfig, Group
 from triptych.report.statistics.pair_test import Sample
 from triptych.report.statistics.significance import Welch, student_interval
-from triptych.report.statistics.verdicts import ComparedConfig, Group, Verdict
+from triptych.report.statistics.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
