@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle, groupby
@@ -243,9 +243,9 @@ class Group:
     @property
     def tuned_settings(self) -> set[str]:
         """The settings that differ between the configurations tried of each level, tested or not, and ``tuned``."""
-        tried = (*_one_per_configuration((*self.runs, *self.untested)), *self.pruned)
-        of_levels = [[run for run in tried if level_of(run, self.by) == level] for level in self.by_level]
-        return set.intersection(*({*_differing(runs).values()} for runs in of_levels)) | {*map(setting_of, self.tuned)}
+        tried: list[RecordedRun | PrunedRun] = [*_one_per_configuration((*self.runs, *self.untested)), *self.pruned]
+        of_levels = [[run.settings for run in tried if level_of(run, self.by) == level] for level in self.by_level]
+        return set.intersection(*({*_differing(x).values()} for x in of_levels)) | {*map(setting_of, self.tuned)}
 
     @property
     def counts_alike(self) -> bool:
@@ -261,8 +261,8 @@ class Group:
     def varied(self) -> dict[str, str]:
         """The compared settings, and those that vary within a level, as in a sweep: short names, and their keys."""
         compared = [setting_of(key) for key in self.by if key != MODEL]
-        first = [[c.runs[0] for c in contenders] for contenders in self.by_level.values()]
-        within = {name: key for runs in first for name, key in _differing(runs).items()}
+        first = [[c.runs[0].settings for c in contenders] for contenders in self.by_level.values()]
+        within = {name: key for configs in first for name, key in _differing(configs).items()}
         return {key.rpartition(".")[2]: key for key in compared} | within
 
     def differing_settings(self, runs: Sequence[RecordedRun]) -> list[str]:
@@ -302,9 +302,10 @@ class Group:
         """
         best, found, tried = self.best(contenders), list[str](), [contender.runs[0] for contender in contenders]
         name, level = best.runs[0].variant.replace("_", " ") or best.level, level_of(tried[0], self.by)
-        others = [trial for trial in (*self.untested, *self.pruned) if level_of(trial, self.by) == level]
-        for key in _differing([*tried, *others]).values():
-            values = [run.settings.get(key) for run in (*tried, *others)]
+        trials: list[RecordedRun | PrunedRun] = [*self.untested, *self.pruned]
+        settings = [run.settings for run in (*tried, *(trial for trial in trials if level_of(trial, self.by) == level))]
+        for key in _differing(settings).values():
+            values = [of_run.get(key) for of_run in settings]
             numbers = [x for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
             own = best.runs[0].settings.get(key)
             if own in numbers and (edge := Edge.find(key, own, numbers)) is not None:
@@ -386,9 +387,9 @@ def _one_per_configuration(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
 
 def _searched(trials: Sequence[RecordedRun]) -> set[str]:
     """The settings that differ between the trials of one search, whose directories have the same parent."""
-    folders: dict[Path, list[RecordedRun]] = {}
+    folders: dict[Path, list[Mapping[str, object]]] = {}
     for trial in trials:
-        folders.setdefault(Path(trial.directory).parent, []).append(trial)
+        folders.setdefault(Path(trial.directory).parent, []).append(trial.settings)
     return {key for found in folders.values() for key in _differing(found).values()}
 
 
@@ -411,7 +412,7 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
         return ["" if run.variant == run.architecture else run.variant.replace("_", " ") for run in runs]
     if len(runs) == 1:
         return [""]
-    differing = list(_differing(runs).items())[:MOST_IN_LABELS]
+    differing = list(_differing([run.settings for run in runs]).items())[:MOST_IN_LABELS]
     labels = [", ".join(f"{x}={run.settings[key]}" for x, key in differing if key in run.settings) for run in runs]
     if len(set(labels)) == len(runs):
         return labels
@@ -419,21 +420,21 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
     return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, info, strict=True)]
 
 
-def _differing(runs: Sequence[RecordedRun | PrunedRun]) -> dict[str, str]:
-    """The settings that differ between runs, by their short names. A setting that occurs twice, such as block.dropout
-    and model.encoder.dropout, counts once, but another stack may have a different value. A setting that some runs lack
-    belongs to a part that others have; it counts only if the parts do not distinguish the runs."""
-    every = dict.fromkeys(key for run in runs for key in run.settings)
-    common = [key for key in every if all(key in run.settings for run in runs)]
+def _differing(configs: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """The settings that differ between configurations, by their short names. A setting that occurs twice, such as
+    block.dropout and model.encoder.dropout, counts once, but another stack may have a different value. A setting that
+    some lack belongs to a part that others have; it counts only if the parts do not distinguish the configurations."""
+    every = dict.fromkeys(key for config in configs for key in config)
+    common = [key for key in every if all(key in config for config in configs)]
     for keys in (common, every):
         differing: dict[str, str] = {}
         columns: dict[tuple[str, ...], str] = {}
         for key in keys:
-            values = tuple(str(run.settings.get(key)) for run in runs)
+            values = tuple(str(config.get(key)) for config in configs)
             short = key.rpartition(".")[2]
             if len({*values}) > 1 and (short, *values) not in columns:
                 columns[short, *values] = key
                 differing[key if short in differing else short] = key
-        if len({*zip(*(values[1:] for values in columns), strict=True)}) == len(runs):
+        if len({*zip(*(values[1:] for values in columns), strict=True)}) == len(configs):
             break
     return differing
