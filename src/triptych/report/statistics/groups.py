@@ -1,4 +1,7 @@
-"""The runs of one task on the same data: their configurations, and the levels of what is compared."""
+"""The runs of one task on the same data: their configurations, and the levels of what is compared.
+
+Tested by tests/report/statistics/test_verdicts.py and test_factors.py.
+"""
 
 import math
 import shlex
