@@ -57,6 +57,7 @@ class RunRecord:
     peak_memory_bytes: int | None = None
     metrics: dict[str, float]
     optimum: dict[str, float]
+    floor: dict[str, float] | None = None
     task_info: TaskInfo
     signatures: dict[str, str] | None = None
     confusion_matrix: dict[str, Any] | None = None

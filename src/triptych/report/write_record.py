@@ -75,6 +75,10 @@ def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Comman
             optimum = {f"test/{name}": value for name, value in best.items()}
             task_info = task.info(task.architecture, metrics, optimum)
             record = replace(record, optimum=optimum, task_info=task_info)
+        if hasattr(plan.corpus, "floor"):
+            with not_fatal("the score of a simple rule"):
+                floor = plan.corpus.floor(task.name, splits.test)
+                record = replace(record, floor={f"test/{name}": value for name, value in floor.items()})
         with not_fatal("samples"):
             record = replace(record, samples=samples(task, splits))
         with not_fatal("the prediction latency"):

@@ -153,6 +153,17 @@ def test_scores_of_guessing_give_no_winner(judged) -> None:
     assert "no variant is better than guessing" in verdict.reasons
 
 
+@pytest.mark.parametrize(("floor", "winner"), [(0.25, "full"), (0.328, None)])
+def test_the_floor_of_a_corpus_is_that_of_guessing(write_run, tmp_path: Path, floor: float, winner: str | None) -> None:
+    for architecture, values in (("full", (0.32, 0.318, 0.322)), ("encoder_only", (0.30, 0.301, 0.299))):
+        for seed, value in enumerate(values, start=1):
+            changes = {"floor": {"test/accuracy": floor}}
+            write_run(architecture, "classification", {"test/accuracy": value}, seed=seed, changes=changes)
+    verdict = judge(groups_of(tmp_path)["classification"])
+    assert verdict.winner == winner
+    assert ("no variant is better than guessing" in verdict.reasons) == (winner is None)
+
+
 def test_denoising_is_not_comparable(judged) -> None:
     values = {"full": (1.0, 1.1, 1.2), "decoder_only": (3.0, 3.1, 3.2)}
     verdict = judged("denoising", "test/loss", values)

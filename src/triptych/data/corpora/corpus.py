@@ -45,6 +45,8 @@ class Corpus(Protocol):
         info: metadata for checkpoints.
 
     If the examples of a Triptych corpus depend only on its settings, it sets ``is_made = True``, and they are cached.
+    A corpus may also have ``floor(task, examples)``: for each metric where it is known, the score of a simple rule,
+    such as one that reads only the first word. A run with no better score has not learned.
     """
 
     columns: tuple[str, ...]

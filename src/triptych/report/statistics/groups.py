@@ -103,8 +103,14 @@ class Group:
 
     @property
     def floor(self) -> float | None:
-        """The score of guessing: that of the most frequent class for accuracy, 0 for other shares of right answers;
-        otherwise the worst score of a first validation. None if unknown."""
+        """The score of guessing: what the corpus knows (``Corpus``), otherwise that of the most frequent class for
+        accuracy, 0 for other shares of right answers, or else the worst score of a first validation. None if
+        unknown."""
+        known = [
+            run.floor[key] for run in self.runs if run.floor and (key := metric_key(self.metric, run)) in run.floor
+        ]
+        if known:
+            return (max if self.metric.higher_is_better else min)(known)
         if self.commonest_class is not None:
             return self.commonest_class[0]
         if self.metric.unit == "%" and self.metric.higher_is_better and self.metric.name != "accuracy":

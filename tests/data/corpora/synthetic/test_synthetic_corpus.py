@@ -129,6 +129,15 @@ class TestAnswers:
                     del open_now[-1:]
                 assert tag == [*["-"], *open_now][-1]
 
+    def test_the_outermost_operations_of_list_ops_are_its_floor(self) -> None:
+        """The best of all rules that give one result per operation."""
+        corpus, examples = made(ListOps), examples_of(ListOps)
+        rules = ("MIN", "MAX", "MED", "SM")
+        hits = [[sum(x.text.startswith(f"[{rule} ") and x.label == str(n) for x in examples) for n in range(10)]
+                for rule in rules]  # fmt: skip
+        assert corpus.floor("classification", examples) == {"accuracy": sum(map(max, hits)) / len(examples)}
+        assert corpus.floor("language_modeling", examples) == {}
+
     def test_list_ops(self) -> None:
         seen = set()
         for example in examples_of(ListOps):

@@ -4,7 +4,8 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -77,6 +78,14 @@ class ListOps(SyntheticCorpus):
                 f"data.max_length={self.max_length}: expected at least {shortest}, the shortest text of "
                 f"data.test_max_depth={self.test_max_depth}"
             )
+
+    def floor(self, task: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The accuracy of the most frequent result of each outermost operation, the first word of a text."""
+        results: dict[str, Counter[str | None]] = {}
+        for example in examples:
+            results.setdefault(example.text.partition(" ")[0], Counter())[example.label] += 1
+        hits = sum(max(of_one.values()) for of_one in results.values())
+        return {"accuracy": hits / len(examples)} if task == "classification" else {}
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the depth."""
