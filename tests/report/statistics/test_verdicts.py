@@ -302,7 +302,10 @@ class TestScoredOnTheSame:
         """Nor are the lines that seem to be the same: with windows, the index is that of a window."""
         verdict, found = judged_bytes(full=[400, 300, 534], decoder_only=decoder)
         assert (verdict.winner, verdict.commands, found) == (None, (), [])
-        assert verdict.text == "Not comparable: the runs scored different numbers of bytes (1,010 and 1,234)."
+        assert verdict.text == (
+            "Not comparable: the runs scored different numbers of bytes (1,010 and 1,234); expected a shape.max_length at "
+            "which no text is truncated."
+        )
 
     def test_without_answers_nothing_is_claimed(self, judged_bytes) -> None:
         verdict, (_,) = judged_bytes(full=[400], decoder_only=None)

@@ -176,7 +176,10 @@ class Group:
         counts = sorted(count for count in self._counts if count is not None)
         if self.metric.counted and len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in counts)
-            return f"the runs scored different numbers of {self.metric.counted} ({numbers})."
+            return (
+                f"the runs scored different numbers of {self.metric.counted} ({numbers}); expected a shape.max_length "
+                "at which no text is truncated."
+            )
         recorded = [run.signatures or {} for run in self.runs]
         signatures = [{*signature.get(self.metric.name, "").split("|")} for signature in recorded]
         differing = set[str]().union(*signatures) - signatures[0].intersection(*signatures) - {""}
