@@ -303,8 +303,8 @@ class TestScoredOnTheSame:
         verdict, found = judged_bytes(full=[400, 300, 534], decoder_only=decoder)
         assert (verdict.winner, verdict.commands, found) == (None, (), [])
         assert verdict.text == (
-            "Not comparable: the runs scored different numbers of bytes (1,010 and 1,234); expected a shape.max_length at "
-            "which no text is truncated."
+            "Not comparable: the runs scored different numbers of bytes (1,010 and 1,234); expected a shape.max_length "
+            "at which no text is truncated."
         )
 
     def test_without_answers_nothing_is_claimed(self, judged_bytes) -> None:
