@@ -113,29 +113,27 @@ def _tune(study: Study, plan: StudyPlan, panel: Sequence[str], more: Sequence[st
                     grid[key].append(f"{edge.beyond:g}")
 
 
+@dataclass(frozen=True)
+class _TrialScore:
+    """What chooses the best trial: the claimed metric on the validation set, or the cost of reaching a score.
+
+    Attributes:
+        measure: in words.
+        higher_is_better: whether it is to be maximized.
+        of: the score of a run; NaN or infinite if it has none.
+        show: a score in words.
+    """
+
+    measure: str
+    higher_is_better: bool
+    of: Callable[[RecordedRun], float]
+    show: Callable[[float], str]
+
+
 def _choose(study: Study, variant: str, known: Sequence[RecordedRun], jobs: Sequence[Job], grid: Grid) -> Tuning:
-    """The best trial of a variant: by the first claim about it, on the validation set."""
+    """The best trial of a variant: by the first claim about it, then by the validation loss."""
     runs = {Path(run.directory).resolve(): run for run in known if run.variant == variant}
-    claim = next((claim for claim in study.claims if variant in claim.variants), None)
-    group = claimed_group(study, claim, [*runs.values()])
-    key, sign = validation_key(group.metric, group.runs[0]), 1 if group.metric.higher_is_better else -1
-    measure = f"validation {group.metric.title}"
-    show: Callable[[float], str] = group.metric.show
-    if not all(key in run.metrics for run in runs.values()):
-        key, sign, measure, show = "val/loss", -1, "validation loss", "{:.4g}".format
-
-    def validated(run: RecordedRun) -> float:
-        return run.metrics.get(key, math.nan)
-
-    def cost(run: RecordedRun) -> float:
-        assert claim is not None
-        assert claim.target_score is not None
-        reached = cost_to_reach(group, run, claim.target_score, claim.cost_unit)
-        return math.inf if reached is None else reached
-
-    score = validated
-    if claim is not None and claim.target_score is not None and any(map(math.isfinite, map(cost, [*runs.values()]))):
-        score, sign, measure, show = cost, -1, name_measure(claim, group), amount
+    score = _find_score(study, variant, [*runs.values()])
     combinations: dict[tuple[str, ...], list[Job]] = {}
     for job in jobs:
         of_job = values_of(job.overrides)
@@ -143,15 +141,36 @@ def _choose(study: Study, variant: str, known: Sequence[RecordedRun], jobs: Sequ
     trials, ranks = [], []
     for values, own in combinations.items():
         trained = [runs[job.directory.resolve()] for job in own]
-        mean, loss = fmean(map(score, trained)), fmean(run.metrics.get("val/loss", 0.0) for run in trained)
-        trials.append(StudyTrial(dict(zip(grid, values, strict=True)), own, mean, show(mean)))
-        ranks.append((sign * mean if math.isfinite(mean) else -math.inf, -loss))  # equal scores: the lower loss
+        mean, loss = fmean(map(score.of, trained)), fmean(run.metrics.get("val/loss", 0.0) for run in trained)
+        trials.append(StudyTrial(dict(zip(grid, values, strict=True)), own, mean, score.show(mean)))
+        signed = mean if score.higher_is_better else -mean
+        ranks.append((signed if math.isfinite(mean) else -math.inf, -loss))
     chosen = trials[ranks.index(max(ranks))]
     edges = [Edge.find(key, float(chosen.values[key]), numbers) for key, x in grid.items() if (numbers := _numbers(x))]
-    flops = sum(run.train_flops for run in runs.values())
-    return Tuning(
-        group.runs[0].architecture, measure, trials, chosen, [edge for edge in edges if edge is not None], flops
+    (architecture, *_), flops = (
+        (run.architecture for run in runs.values()),
+        sum(run.train_flops for run in runs.values()),
     )
+    return Tuning(architecture, score.measure, trials, chosen, [edge for edge in edges if edge is not None], flops)
+
+
+def _find_score(study: Study, variant: str, runs: Sequence[RecordedRun]) -> _TrialScore:
+    """By the first claim about a variant. The validation loss counts if the metric was not validated; the metric, if no
+    trial reached the score of a claim."""
+    claim = next((claim for claim in study.claims if variant in claim.variants), None)
+    group = claimed_group(study, claim, runs)
+    if claim is not None and (target := claim.target_score) is not None:
+
+        def cost(run: RecordedRun) -> float:
+            reached = cost_to_reach(group, run, target, claim.cost_unit)
+            return math.inf if reached is None else reached
+
+        if any(math.isfinite(cost(run)) for run in runs):
+            return _TrialScore(name_measure(claim, group), False, cost, amount)
+    metric, key = group.metric, validation_key(group.metric, group.runs[0])
+    if not all(key in run.metrics for run in runs):
+        return _TrialScore("validation loss", False, lambda run: run.metrics.get("val/loss", math.nan), "{:.4g}".format)
+    return _TrialScore(f"validation {metric.title}", metric.higher_is_better, lambda run: run.metrics[key], metric.show)
 
 
 def _numbers(values: Sequence[str]) -> list[float]:
