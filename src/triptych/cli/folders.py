@@ -61,8 +61,7 @@ def run_compare(arguments: list[str]) -> None:
         "--tuned", action="append", default=[], metavar="KEY", help="setting that is tuned, not compared"
     )
     parsed = parser.parse_args(arguments)
-    check_suffix(parsed.output, ".html", "an HTML page")
-    check_writable("--output", parsed.output)
+    check_output(parsed.output, ".html", "an HTML page")
     plots = [function_at("--plot", path, ("triptych.report.page.charts",)) for path in parsed.plot]
     from triptych.report.compare import compare
 
@@ -87,8 +86,7 @@ def run_scaling(arguments: list[str]) -> None:
         help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: least squares)",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
-    check_suffix(parsed.output, ".html", "an HTML page")
-    check_writable("--output", parsed.output)
+    check_output(parsed.output, ".html", "an HTML page")
     for column in parsed.column:
         if "=" not in column:
             raise ConfigError(f"--column {column}: expected NAME=HEAD, such as --column 'params=Model Size'")
@@ -138,8 +136,7 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
     found.overrides = [text for text in parsed.overrides if not text.startswith("seed=")]
     others = [re.sub(r"[^\w.]", "-", text) for text in parsed.overrides if not text.startswith("seed=")]
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
-    check_suffix(output, ".html", "an HTML page")
-    check_writable("--output", output)
+    check_output(output, ".html", "an HTML page")
     if parsed.print_overrides:  # runs initialized from others, or from the best trial, follow when those are finished
         from triptych.studies.plan import plan_study
 
@@ -168,8 +165,7 @@ def run_dashboard(arguments: list[str]) -> None:
     parser = parser_of_runs("dashboard", says)
     parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="output file; run it to upload")
     parsed = parser.parse_args(arguments)
-    check_suffix(parsed.output, ".py", "Python code")
-    check_writable("--output", parsed.output)
+    check_output(parsed.output, ".py", "Python code")
     from triptych.report.dashboard import dashboard
 
     with error_prefix():
@@ -203,11 +199,12 @@ def parser_of_runs(
     return parser
 
 
-def check_suffix(output: Path, suffix: str, what: str) -> None:
-    """Raises an error if the output file has another suffix."""
+def check_output(output: Path, suffix: str, what: str) -> None:
+    """Raises an error if the output file has another suffix or cannot be written."""
     if output.suffix.lower() != suffix:
         better = output / f"report{suffix}" if output.is_dir() else output.with_suffix(suffix)
         raise ConfigError(f"--output {output}: this writes {what}; did you mean --output {better}?")
+    check_writable("--output", output)
 
 
 def run_import(arguments: list[str]) -> None:
