@@ -87,6 +87,7 @@ def train(config: DictConfig) -> TrainingResult | None:
     if place.starter is None and world_size > 1:
         raise SystemExit(start_processes(config, command, world_size))
     run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
+    resumed = None if run.plan.earlier is None else run.plan.earlier.path
     begin_directory(run)
     tests = "pruning" not in config.callbacks  # a trial of a search is not tested
     with (
@@ -94,7 +95,7 @@ def train(config: DictConfig) -> TrainingResult | None:
         ending_in_order(run, command),
         explained(run.settings, run.trainer, run.module, run.data),
     ):
-        run.trainer.fit(run.module, run.data, ckpt_path=run.plan.resumed, weights_only=True)
+        run.trainer.fit(run.module, run.data, ckpt_path=resumed, weights_only=True)
         load_tested_weights(run.trainer, run.settings.test_weights, RunDirectory(run.run_dir).best)
         metrics = measure(run.trainer, run.module, run.data, tests=tests)
         return TrainingResult(metrics, write_record(run, metrics, command, tests=tests), run)

@@ -252,15 +252,6 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
         raise ConfigError(f"match=tokens reference={reference.name}: it was trained with another tokenizer")
 
 
-def check_countable(config: DictConfig, world_size: int) -> None:
-    """Raises an error for match=wall_time with several processes."""
-    if config.match == "wall_time" and world_size > 1:
-        raise ConfigError(
-            f"match=wall_time supports one process, and trainer.devices={config.trainer.devices} starts {world_size}; "
-            "expected one device, or match=train_flops"
-        )
-
-
 def recorded_match(config: DictConfig) -> BudgetMatch | None:
     """The match of an earlier start of this run, which is not solved again. None: not started yet, or with other
     settings (a later check raises an error)."""

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
@@ -19,7 +18,7 @@ from triptych.assembly.init_from import InitialWeights, settings_to_adopt
 from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
 from triptych.assembly.read_data import read_corpus, train_tokenizer
-from triptych.config import error_prefix
+from triptych.config import ConfigError, error_prefix
 from triptych.config.overrides import adopt, base_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus
@@ -29,7 +28,6 @@ from triptych.planning.matching import (
     BudgetMatch,
     Measure,
     Reference,
-    check_countable,
     check_same,
     find_match,
     recorded_match,
@@ -96,11 +94,6 @@ class Plan:
         """The checkpoint that the run resumes from."""
         return self.origin if isinstance(self.origin, ResumePoint) else None
 
-    @property
-    def resumed(self) -> Path | None:
-        """The file of that checkpoint."""
-        return None if self.earlier is None else self.earlier.path
-
 
 def adopt_settings(config: DictConfig) -> InitialWeights | None:
     """Copies the network settings of ``init_from`` into the configuration; returns the checkpoint if it was read."""
@@ -133,8 +126,11 @@ def find_reference(chosen: ResolvedConfig, overrides: Sequence[str], world_size:
     """The reference, as far as it is known before data are read; None: no match, or already solved by an earlier
     start."""
     reference = None if chosen.match is not None else reference_of(chosen.config, overrides)
-    if reference is not None:
-        check_countable(chosen.config, world_size)
+    if reference is not None and chosen.config.match == "wall_time" and world_size > 1:
+        raise ConfigError(
+            f"match=wall_time supports one process, and trainer.devices={chosen.config.trainer.devices} starts "
+            f"{world_size}; expected one device, or match=train_flops"
+        )
     return reference
 
 
