@@ -28,7 +28,7 @@ from triptych.assembly.make_task import check_network
 from triptych.config import ARCHITECTURES, ConfigError, build, counted, error_prefix, nearest, target_of
 from triptych.config.overrides import base_of, composed_with, has_towers
 from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
-from triptych.planning.batch_shapes import BatchEstimate, Data
+from triptych.planning.batch_shapes import BatchEstimate, Data, ReadData
 from triptych.planning.check_results import listening
 from triptych.storage.run_directory import RunDirectory, check_format
 from triptych.training.optimizers import optimizer_flops
@@ -268,6 +268,13 @@ def solved_settings(config: DictConfig, quantity: str) -> dict[str, int]:
     """The configured values of the settings that may be solved for a quantity, by key."""
     names = ("shape.num_layers", "shape.d_model", "shape.d_ff") if quantity in SIZES else ("trainer.max_steps",)
     return {name: int(OmegaConf.select(config, name)) for name in names}
+
+
+def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
+    """Checks the reference and solves the match; see ``find_match``."""
+    if isinstance(data, ReadData):
+        check_same(reference, config.match, data=data.info.sha256, tokenizer=data.tokenizer.sha256)
+    return find_match(config, reference, data, measure)
 
 
 def find_match(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:

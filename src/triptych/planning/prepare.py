@@ -23,16 +23,8 @@ from triptych.config.overrides import adopt, base_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus
 from triptych.data.overlap import Overlap, describe_overlap, read_overlap
-from triptych.planning.batch_shapes import Data, ReadData
-from triptych.planning.matching import (
-    BudgetMatch,
-    Measure,
-    Reference,
-    check_same,
-    find_match,
-    recorded_match,
-    reference_of,
-)
+from triptych.planning.batch_shapes import ReadData
+from triptych.planning.matching import BudgetMatch, Reference, recorded_match, reference_of, solve
 from triptych.planning.pace import measure_paces
 from triptych.storage.redaction import Redactor
 from triptych.training.resume import ResumePoint, state_to_resume
@@ -190,10 +182,3 @@ def make_plan(
         config = data.complete(config)
     plain = cast(dict[str, Any], chosen.redact(OmegaConf.to_container(config, resolve=True)))
     return Plan(RunSettings.of(config), base_of(config), chosen.redact, corpus, data, match, overlap, origin, plain)
-
-
-def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
-    """Checks the reference and solves the match; see ``find_match``."""
-    if isinstance(data, ReadData):
-        check_same(reference, config.match, data=data.info.sha256, tokenizer=data.tokenizer.sha256)
-    return find_match(config, reference, data, measure)
