@@ -438,6 +438,12 @@ def parse_hydra_overrides(arguments: Sequence[str]) -> list[Override]:
     return OverridesParser.create().parse_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
 
 
+def check_key(key: str, command: str, arguments: Sequence[str]) -> None:
+    """Raises an error if the configuration of a command has no such key."""
+    if key not in keys_of(command, choices_in(arguments), with_hydra=key.startswith("hydra.")):
+        raise ConfigError(f"{key}: there is no such key{nearest_key(key, command, arguments)}")
+
+
 def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
     """The suggestion for an unknown key: its name here if other libraries use it, the same name in another node, a
     similar name, or the keys of the same node."""
