@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation, output_names
+from triptych.interop.families.family import DECODER_CLASSES, Family, HFConfig, Settings, hf_activation, output_names
 
 LAYER = "transformer.h.{}."
 
@@ -19,11 +19,7 @@ class Gpt2(Family):
     model_type = "gpt2"
     architecture = "decoder_only"
     prefix = "transformer."
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "GPT2LMHeadModel"),
-        "classification": "GPT2ForSequenceClassification",
-        "tagging": "GPT2ForTokenClassification",
-    }
+    classes = {task: f"GPT2{ending.replace('ForCausalLM', 'LMHeadModel')}" for task, ending in DECODER_CLASSES.items()}
     names = {
         "embedding.tokens": "transformer.wte",
         "decoder.position.table": "transformer.wpe.weight",

@@ -133,8 +133,7 @@ def modernbert_settings(config: HFConfig, window: int) -> Settings:
 
 def config_of(model: Settings, stack: str) -> dict[str, Any]:
     """Their configuration that the encoder and the decoder share by name."""
-    theta = model.get(f"{stack}.position.theta", 10000.0)
-    local_theta = model.get(f"{stack}.position.local_theta") or theta
+    local_theta = model.get(f"{stack}.position.local_theta") or model.get(f"{stack}.position.theta", 10000.0)
     is_pooled = model["head.pooling"] != "none"
     return {
         "norm_bias": model.get(f"{stack}.norm.bias", False),
