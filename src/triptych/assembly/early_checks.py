@@ -186,8 +186,6 @@ def check_batch(config: DictConfig) -> None:
     ]
     if batch.num_workers < 0:
         mistakes.append(f"batch.num_workers={batch.num_workers}: expected 0 or more")
-    with mistakes.noted():
-        check_dropout("batch.bpe_dropout", batch.bpe_dropout)
     stride, most = batch.eval_stride, config.shape.max_length
     if stride is not None and not 1 <= stride <= most and most >= 1:  # otherwise max_length is the error
         mistakes.append(f"batch.eval_stride={stride}: expected 1 to shape.max_length={most}, without gaps")
