@@ -20,7 +20,7 @@ from triptych.config.build import (
     target_of,
 )
 from triptych.config.errors import ConfigError, RunError, error_prefix, join_names, nearest, one_of, suggestion
-from triptych.config.identity import FREE, PLACES, chosen, flat
+from triptych.config.identity import FREE, PLACES, as_dict, chosen, flat
 from triptych.config.schema import (
     ACCELERATORS,
     ARCHITECTURES,
@@ -53,6 +53,7 @@ __all__ = [
     "TrainConfig",
     "about_duration",
     "amount",
+    "as_dict",
     "build",
     "check",
     "check_allowed",

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_optimizer
 from triptych.assembly.choose_parts import choose_parts
@@ -18,7 +18,7 @@ from triptych.assembly.init_from import InitialWeights, settings_to_adopt
 from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
 from triptych.assembly.read_data import read_corpus, train_tokenizer
-from triptych.config import ConfigError, error_prefix
+from triptych.config import ConfigError, as_dict, error_prefix
 from triptych.config.overrides import adopt, base_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus
@@ -108,7 +108,7 @@ def choose(config: DictConfig, pretrained: InitialWeights | None) -> ResolvedCon
     match = recorded_match(config)
     if match is not None:
         match.apply(config)
-    whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    whole = as_dict(config)
     whole.pop("device", None)  # only for the doctor
     redact = Redactor(whole)
     return ResolvedConfig(config, cast(dict[str, Any], redact(whole)), redact, pretrained, match)
@@ -180,5 +180,5 @@ def make_plan(
                 check_optimizer(config)
                 check_validation(config)
         config = data.complete(config)
-    plain = cast(dict[str, Any], chosen.redact(OmegaConf.to_container(config, resolve=True)))
+    plain = cast(dict[str, Any], chosen.redact(as_dict(config)))
     return Plan(RunSettings.of(config), base_of(config), chosen.redact, corpus, data, match, overlap, origin, plain)
