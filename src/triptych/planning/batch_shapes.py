@@ -91,19 +91,9 @@ class BatchEstimate:
         return sum((Counter(step.shapes) for step in self.steps), Counter())
 
     @property
-    def num_steps(self) -> int:
-        """The number of steps."""
-        return len(self.steps)
-
-    @property
-    def unprojected(self) -> int:
-        """The number of positions without an output projection, in all these steps."""
-        return sum(step.unprojected for step in self.steps)
-
-    @property
     def tokens(self) -> float:
         """The mean number of non-padding tokens per step, over all processes."""
-        return self.world_size * sum(step.tokens for step in self.steps) / self.num_steps
+        return self.world_size * sum(step.tokens for step in self.steps) / len(self.steps)
 
 
 class ReadData:

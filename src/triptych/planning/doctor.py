@@ -121,7 +121,7 @@ def describe_data(estimate: BatchEstimate) -> str:
     if estimate.sample is not None:
         return (
             f"about {estimate.tokens:,.0f} tokens per step, at most {max(estimate.longest)} per row, from "
-            f"{counted(estimate.num_steps, 'step')} of {counted(estimate.sample, 'example')}"
+            f"{counted(len(estimate.steps), 'step')} of {counted(estimate.sample, 'example')}"
         )
     if not estimate.assumptions:
         return f"{estimate.tokens:,.0f} tokens per step, at most {estimate.longest[0]} per row"

@@ -119,10 +119,9 @@ class BudgetMatch:
         if self.target_value is None or self.expected is None:
             return f"match={self.quantity} reference={self.reference}: this run is the reference, nothing to solve"
         solved = [f"{key}={value} (was {self.configured[key]})" for key, value in self.solved.items()]
-        unit = UNITS[self.quantity]
         return (
             f"match={self.quantity} reference={self.reference}: {', '.join(solved) or 'nothing to change'}: "
-            f"{spell_amount(self.expected)} {unit}, {compare(self.expected / self.target_value - 1)} "
+            f"{spell_amount(self.expected)} {UNITS[self.quantity]}, {compare(self.expected / self.target_value - 1)} "
             f"{spell_amount(self.target_value)}"
         )
 
