@@ -102,8 +102,7 @@ def run_jobs(
                 bar.look()
             time.sleep(WAIT_S)
     if asked:
-        stop = describe_stop(asked[0], sweep.all.values(), sweep.failures)
-        print(f"{stop}. Run {again} to resume.", file=sys.stderr)
+        print(f"{describe_stop(asked[0], sweep.all.values(), sweep.failures)}. Run {again} to resume.", file=sys.stderr)
         raise SystemExit(128 + asked[0])
     return sweep.failures
 

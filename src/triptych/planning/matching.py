@@ -293,7 +293,7 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         assert goal is not None
         found, expected = _solved_size(own, reference, goal, lambda size: count(check_network(resized(own, size))))
     else:
-        with listening([]):  # warnings about the data are logged later, when it is encoded for training
+        with listening():  # warnings about the data are logged later, when it is encoded for training
             totals = _totals(quantity, [own] if other is None else [own, other], data, measure)
         goal = goal if other is None else totals[1](other.trainer.max_steps)
         assert goal is not None
