@@ -9,21 +9,11 @@ from rich.progress import BarColumn, TimeElapsedColumn
 
 from triptych.config import counted
 from triptych.config.run_settings import EncodingSettings
-from triptych.data import (
-    EncodedDataset,
-    EncodedExample,
-    EncodedListDataset,
-    Example,
-    LongText,
-    Shard,
-    TrainingWindows,
-    Windows,
-    shard_of,
-)
+from triptych.data import EncodedDataset, EncodedExample, EncodedListDataset, LongText, Shard, shard_of
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
 from triptych.data.batches.datamodule import Training
-from triptych.data.batches.windows import Layout, split_into_windows
-from triptych.data.example import without_collection
+from triptych.data.batches.windows import Layout, TrainingWindows, Windows, split_into_windows
+from triptych.data.example import Example, without_collection
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, get_or_make_best_effort
 from triptych.storage.progress import show_progress
