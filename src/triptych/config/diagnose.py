@@ -18,20 +18,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import (
-    ARCHITECTURES,
-    PARTS,
-    ConfigError,
-    DoctorConfig,
-    EvaluateConfig,
-    PredictConfig,
-    RunError,
-    TrainConfig,
-    expected,
-    nearest,
-    spell_choices,
-)
-from triptych.config.errors import MOST, and_others
+from triptych.config import ARCHITECTURES, PARTS, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig
+from triptych.config.build import expected, spell_choices
+from triptych.config.errors import MOST, ConfigError, RunError, and_others, nearest
 from triptych.config.identity import EVERY_STACK
 from triptych.config.overrides import quote
 from triptych.config.paths import check_writable
