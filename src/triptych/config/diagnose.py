@@ -18,12 +18,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import ARCHITECTURES, PARTS, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig
 from triptych.config.build import expected, spell_choices
 from triptych.config.errors import MOST, ConfigError, RunError, and_others, nearest
 from triptych.config.identity import EVERY_STACK
 from triptych.config.overrides import quote
 from triptych.config.paths import check_writable
+from triptych.config.schema import ARCHITECTURES, PARTS, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig
 from triptych.config.terms import REMARKS, THEIR_LAUNCHER_KEYS, alike, our_key, renamed_choice, renamed_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}

@@ -29,8 +29,9 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig, as_dict, class_at
+from triptych.config import ConfigError, as_dict, class_at
 from triptych.config.diagnose import describe_parts
+from triptych.config.schema import DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig
 
 BUILT = ("callbacks", "launcher", "sweeper", "hydra_logging", "job_logging")
 """The nodes from which Hydra builds objects."""
