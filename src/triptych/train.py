@@ -117,8 +117,7 @@ def start_processes(config: DictConfig, command: Command, world_size: int) -> in
             f"trainer.devices={config.trainer.devices}: this launcher starts one process; expected hydra/launcher="
             "local, joblib or slurm, or as many tasks_per_node"
         )
-    same = [f"run_dir={config.run_dir}"] if depends_on_clock(config) else []
-    arguments = ["train", *sys.argv[1:], *same]
+    arguments = ["train", *sys.argv[1:], *([f"run_dir={config.run_dir}"] if depends_on_clock(config) else [])]
     forks = has_only_imported() and not torch.accelerator.is_available()  # a GPU cannot be used after a fork
     started = arguments if forks else [sys.executable, "-m", "triptych", *arguments]
     return run_processes(started, world_size, Path(config.run_dir), forks=forks)

@@ -30,10 +30,9 @@ def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], o
 
     if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments):
         return make()["text"]
-    folders = (Path(str(files("triptych.conf"))), Path(str(config.__file__)).parent)
     state = [
         (str(file), status.st_mtime_ns, status.st_size)
-        for folder in folders
+        for folder in (Path(str(files("triptych.conf"))), Path(str(config.__file__)).parent)
         for file in sorted(folder.rglob("*.[yp]*"))
         if not file.name.endswith(".pyc") and (status := file.stat())
     ]
