@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ACCELERATORS, ALLOWED, PARTS, check_keys, check_type, flat
-from triptych.config.build import check_allowed, check_dropout
+from triptych.config import ACCELERATORS, ALLOWED, PARTS, check_type, flat
+from triptych.config.build import check_allowed, check_dropout, check_keys
 from triptych.config.errors import CollectedErrors, ConfigError, one_of
 from triptych.config.paths import check_resume, check_writable
 from triptych.storage.downloads import check_folder

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import ConfigError, class_at, error_prefix, function_at, suggestion
+from triptych.config import ConfigError, class_at, error_prefix, suggestion
+from triptych.config.build import function_at
 from triptych.config.paths import check_writable
 from triptych.launch.environment import cpus
 from triptych.storage.run_directory import find_checkpoint

@@ -23,7 +23,8 @@ from rich.text import Text
 
 from triptych.cli.completion import choices_of_fields, typed_node
 from triptych.cli.listing import meaning_of_choice
-from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell_choices
+from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of
+from triptych.config.build import spell_choices
 from triptych.config.diagnose import check_key, choices_of, explain, own_folders, parse_hydra_overrides
 
 FOREIGN_DEFAULT = re.compile(r" (?:Disabled by default|Defaults? to|Default:) ?(?:\([^)]*\)|``[^`]*``)?\.")

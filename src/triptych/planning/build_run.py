@@ -17,8 +17,9 @@ from omegaconf import OmegaConf
 from triptych.assembly.init_from import InitialWeights
 from triptych.assembly.loaders import check_rank_shares, make_data_module
 from triptych.assembly.make_task import make_module, make_task, without_values
-from triptych.config import counted, error_prefix, full_precision
+from triptych.config import counted, error_prefix
 from triptych.config.run_settings import RunSettings
+from triptych.config.schema import full_precision
 from triptych.data import DataModule, LongText
 from triptych.launch.processes import RankInfo
 from triptych.models.flops import count_parameters
