@@ -6,10 +6,11 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ACCELERATORS, ALLOWED, PARTS, check_type, flat
+from triptych.config import ALLOWED, PARTS, check_type, flat
 from triptych.config.build import check_allowed, check_dropout, check_keys
 from triptych.config.errors import CollectedErrors, ConfigError, one_of
 from triptych.config.paths import check_resume, check_writable
+from triptych.config.schema import ACCELERATORS
 from triptych.storage.downloads import check_folder
 from triptych.storage.run_directory import RunDirectory, find_checkpoint
 

@@ -6,19 +6,10 @@
 from triptych.config.build import ALLOWED, build, check, check_type, class_at, describe_type, hints_of, target_of
 from triptych.config.errors import ConfigError, RunError, error_prefix, join_names, nearest, one_of, suggestion
 from triptych.config.identity import FREE, PLACES, as_dict, chosen, flat
-from triptych.config.schema import (
-    ACCELERATORS,
-    ARCHITECTURES,
-    PARTS,
-    EvaluateConfig,
-    PredictConfig,
-    TrainConfig,
-    precision_of,
-)
+from triptych.config.schema import ARCHITECTURES, PARTS, EvaluateConfig, PredictConfig, TrainConfig, precision_of
 from triptych.config.wording import about_duration, amount, counted, duration
 
 __all__ = [
-    "ACCELERATORS",
     "ALLOWED",
     "ARCHITECTURES",
     "FREE",
