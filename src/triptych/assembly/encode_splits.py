@@ -56,13 +56,8 @@ def encode_evaluation(
         return encode_lines(settings, task, examples, name)
     shards = shards_of(task, examples, name)
     stride = settings.eval_stride or task.max_length
-    windows = Windows(
-        [shard.ids for shard in shards],
-        ends=[shard.ends for shard in shards],
-        length=task.max_length,
-        stride=stride,
-        encode=stream_layout(task),
-    )
+    ids, ends = [shard.ids for shard in shards], [shard.ends for shard in shards]
+    windows = Windows(ids, ends=ends, length=task.max_length, stride=stride, encode=stream_layout(task))
     log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", task.max_length, stride)
     return windows
 

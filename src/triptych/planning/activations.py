@@ -108,11 +108,8 @@ class Activations:
         self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False
     ) -> BatchBytes:
         """The whole memory of a batch; see ``__call__`` for the arguments."""
-        return BatchBytes(
-            self.copies(network),
-            self(network, rows, length, source, padded=padded),
-            self.logits(network.head, rows, length),
-        )
+        activations = self(network, rows, length, source, padded=padded)
+        return BatchBytes(self.copies(network), activations, self.logits(network.head, rows, length))
 
     def __call__(self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False) -> int:
         """The bytes of the activations.
