@@ -88,8 +88,7 @@ def predict(config: DictConfig) -> None:
                 task.check_input(given)
     shown = show_progress(stderr=False, transient=False, disable=config.output == "-")
     with output(config.output) as file, shown as progress:
-        bar = progress.add_task("predicting", total=len(lines))
-        advance = partial(progress.advance, bar)
+        advance = partial(progress.advance, progress.add_task("predicting", total=len(lines)))
         predictions = Predictor(task).predictions(inputs, batch_size=config.batch_size, advance=advance)
         if isinstance(task, ImageGeneration) and config.output != "-":
             write_images(Path(config.output), file, zip(lines, predictions, strict=True))

@@ -205,16 +205,14 @@ class _StackCheck:
         """Checks one packed row with all texts."""
         with torch.no_grad():
             expected = torch.cat([self.stack(text) for text in self.texts], dim=1)
-            documents = PackedLayout(LENGTHS, torch.device("cpu"))
-            found = self.stack(torch.cat(self.texts, dim=1), documents=documents)
+            found = self.stack(torch.cat(self.texts, dim=1), documents=PackedLayout(LENGTHS, torch.device("cpu")))
         return _compare(found, expected, "a document in a packed row differs from the same document alone")
 
     def cache(self) -> str:
         """Checks decoding in steps of one and of more positions."""
         text = self.texts[-1]
         with torch.no_grad():
-            found = self._decode(text, None)
-            return _compare(found, self.stack(text), "decoding with a cache differs from one pass")
+            return _compare(self._decode(text, None), self.stack(text), "decoding with a cache differs from one pass")
 
     def bias(self) -> str:
         """Checks that the outputs change with a bias."""

@@ -87,6 +87,7 @@ def train(config: DictConfig) -> TrainingResult | None:
     if place.starter is None and world_size > 1:
         raise SystemExit(start_processes(config, command, world_size))
     run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
+    resumed = None if run.plan.earlier is None else run.plan.earlier.path
     begin_directory(run)
     tests = "pruning" not in config.callbacks  # a trial of a search is not tested
     with (
@@ -94,7 +95,7 @@ def train(config: DictConfig) -> TrainingResult | None:
         ending_in_order(run, command),
         explained(run.settings, run.trainer, run.module, run.data),
     ):
-        run.trainer.fit(run.module, run.data, ckpt_path=run.plan.resumed, weights_only=True)
+        run.trainer.fit(run.module, run.data, ckpt_path=resumed, weights_only=True)
         load_tested_weights(run.trainer, run.settings.test_weights, RunDirectory(run.run_dir).best)
         metrics = measure(run.trainer, run.module, run.data, tests=tests)
         return TrainingResult(metrics, write_record(run, metrics, command, tests=tests), run)
@@ -116,8 +117,7 @@ def start_processes(config: DictConfig, command: Command, world_size: int) -> in
             f"trainer.devices={config.trainer.devices}: this launcher starts one process; expected hydra/launcher="
             "local, joblib or slurm, or as many tasks_per_node"
         )
-    same = [f"run_dir={config.run_dir}"] if depends_on_clock(config) else []
-    arguments = ["train", *sys.argv[1:], *same]
+    arguments = ["train", *sys.argv[1:], *([f"run_dir={config.run_dir}"] if depends_on_clock(config) else [])]
     forks = has_only_imported() and not torch.accelerator.is_available()  # a GPU cannot be used after a fork
     started = arguments if forks else [sys.executable, "-m", "triptych", *arguments]
     return run_processes(started, world_size, Path(config.run_dir), forks=forks)

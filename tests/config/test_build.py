@@ -11,7 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from command_line import with_parts
 from triptych.assembly.checks import check_before_data
-from triptych.config import ConfigError, ShapeConfig, build, check_keys, check_type, hints_of, precision_of
+from triptych.config import ConfigError, build, check_type, hints_of, precision_of
+from triptych.config.build import check_keys
+from triptych.config.schema import ShapeConfig
 from triptych.data import DateInstructions, Dates
 from triptych.nn import Head
 from triptych.training.optimizers import AdamW

@@ -20,7 +20,8 @@ from pages import template_of
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.make_task import check_network
-from triptych.config import ConfigError, TrainConfig, check_keys
+from triptych.config import ConfigError, TrainConfig
+from triptych.config.build import check_keys
 from triptych.models.flops import count_parameters
 from triptych.nn import Network
 

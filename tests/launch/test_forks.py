@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems s
 RUN = [*tiny.TINY, "experiment=dates/classification", "model=encoder_only", "trainer.max_steps=4"]
 PROGRAM = """
 import os, signal, sys, threading, time
-from triptych.launch import forked_jobs, forks, signals
+from triptych.launch import forked_jobs, forks, signals, sweep
 
 def wait_for(child):
     while child.poll() is None:
@@ -41,7 +41,7 @@ run = json.loads(sys.argv[1])
 def start(name, *arguments):
     with open(os.devnull, "rb") as nothing, open(name + ".log", "wb") as log:
         streams = (nothing.fileno(), log.fileno(), log.fileno())
-        return forked_jobs.fork_job(arguments, {"OMP_NUM_THREADS": "2"}, streams)
+        return forked_jobs.fork_job([*sweep.own_program(), *arguments], {"OMP_NUM_THREADS": "2"}, streams)
 
 jobs = {
     "version": start("version", "--version"),

@@ -25,9 +25,9 @@ from triptych.assembly.checks import check_root
 from triptych.assembly.loaders import make_data_module
 from triptych.assembly.make_task import check_network, make_task
 from triptych.assembly.read_data import train_tokenizer
-from triptych.config import ConfigError, build
+from triptych.config import ConfigError, as_dict, build
 from triptych.config.run_settings import RunSettings
-from triptych.launch.sweep import UNCOUNTED, digest_of, plain_numbers, unresolved
+from triptych.launch.sweep import UNCOUNTED, digest_of, plain_numbers
 from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
 from triptych.nn.network import weights_sha256
 from triptych.planning import matching
@@ -384,9 +384,13 @@ def test_a_run_that_was_begun_is_not_measured_again(chosen: Choose, tmp_path: Pa
 
 def test_a_sweep_without_a_match_keeps_its_directories(chosen: Choose) -> None:
     config = chosen("seed=3")
-    plain = OmegaConf.create({key: value for key, value in unresolved(config).items() if key not in UNCOUNTED})
+    plain = OmegaConf.create(
+        {key: value for key, value in as_dict(config, resolve=False).items() if key not in UNCOUNTED}
+    )
     del plain.match, plain.reference
-    without = hashlib.sha256(json.dumps(plain_numbers(unresolved(plain)), sort_keys=True).encode()).hexdigest()
+    without = hashlib.sha256(
+        json.dumps(plain_numbers(as_dict(plain, resolve=False)), sort_keys=True).encode()
+    ).hexdigest()
     assert digest_of(config) == without != digest_of(chosen("seed=3", "match=params", "reference=full"))
 
 

@@ -117,12 +117,10 @@ def check_optimizer(config: DictConfig) -> None:
             f"optimizer.eps={optimizer.eps}: with trainer.precision=16-true small squared gradients round to 0, so "
             f"steps are divided by eps; expected at least {LEAST_EPS}, such as 1.0e-4, or bf16-true"
         )
-    if config.scheduler.warmup_steps >= config.trainer.max_steps:
-        log.warning(
-            "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",
-            config.scheduler.warmup_steps,
-            config.trainer.max_steps,
-        )
+    warmup, steps = config.scheduler.warmup_steps, config.trainer.max_steps
+    if warmup >= steps:
+        text = "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak"
+        log.warning(text, warmup, steps)
 
 
 def check_trainer(config: DictConfig) -> None:

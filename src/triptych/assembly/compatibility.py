@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, error_prefix, target_of
 from triptych.config.overrides import base_of, list_overridden
-from triptych.data import LongText
 from triptych.models import DualEncoderBase
 from triptych.nn import PatchEmbedding
 from triptych.tasks import ImageGeneration, Task
@@ -100,8 +99,3 @@ def warn_of_default_data(config: DictConfig) -> None:
         other = corpus_of_files(target_of(config, "task"))
         reader = f". To use your own files, set data, such as data={other}" if other else ""
         log.warning("data is not set: using the synthetic data=dates%s", reader)
-
-
-def has_one_shape(task: Task, train: object) -> bool:
-    """Whether all full batches of a training split have the same shape, as with images or windows of a long text."""
-    return not task.has_tokens or isinstance(train, LongText)

@@ -6,20 +6,11 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import (
-    ACCELERATORS,
-    ALLOWED,
-    PARTS,
-    ConfigError,
-    check_allowed,
-    check_dropout,
-    check_keys,
-    check_type,
-    flat,
-    one_of,
-)
-from triptych.config.errors import CollectedErrors
+from triptych.config import ALLOWED, PARTS, check_type, flat
+from triptych.config.build import check_allowed, check_dropout, check_keys
+from triptych.config.errors import CollectedErrors, ConfigError, one_of
 from triptych.config.paths import check_resume, check_writable
+from triptych.config.schema import ACCELERATORS
 from triptych.storage.downloads import check_folder
 from triptych.storage.run_directory import RunDirectory, find_checkpoint
 
@@ -186,8 +177,6 @@ def check_batch(config: DictConfig) -> None:
     ]
     if batch.num_workers < 0:
         mistakes.append(f"batch.num_workers={batch.num_workers}: expected 0 or more")
-    with mistakes.noted():
-        check_dropout("batch.bpe_dropout", batch.bpe_dropout)
     stride, most = batch.eval_stride, config.shape.max_length
     if stride is not None and not 1 <= stride <= most and most >= 1:  # otherwise max_length is the error
         mistakes.append(f"batch.eval_stride={stride}: expected 1 to shape.max_length={most}, without gaps")

@@ -9,21 +9,11 @@ from rich.progress import BarColumn, TimeElapsedColumn
 
 from triptych.config import counted
 from triptych.config.run_settings import EncodingSettings
-from triptych.data import (
-    EncodedDataset,
-    EncodedExample,
-    EncodedListDataset,
-    Example,
-    LongText,
-    Shard,
-    TrainingWindows,
-    Windows,
-    shard_of,
-)
+from triptych.data import EncodedDataset, EncodedExample, EncodedListDataset, LongText, Shard, shard_of
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
 from triptych.data.batches.datamodule import Training
-from triptych.data.batches.windows import Layout, split_into_windows
-from triptych.data.example import without_collection
+from triptych.data.batches.windows import Layout, TrainingWindows, Windows, split_into_windows
+from triptych.data.example import Example, without_collection
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, get_or_make_best_effort
 from triptych.storage.progress import show_progress
@@ -66,13 +56,8 @@ def encode_evaluation(
         return encode_lines(settings, task, examples, name)
     shards = shards_of(task, examples, name)
     stride = settings.eval_stride or task.max_length
-    windows = Windows(
-        [shard.ids for shard in shards],
-        ends=[shard.ends for shard in shards],
-        length=task.max_length,
-        stride=stride,
-        encode=stream_layout(task),
-    )
+    ids, ends = [shard.ids for shard in shards], [shard.ends for shard in shards]
+    windows = Windows(ids, ends=ends, length=task.max_length, stride=stride, encode=stream_layout(task))
     log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", task.max_length, stride)
     return windows
 

@@ -4,11 +4,11 @@
 import logging
 from dataclasses import replace
 from itertools import islice
-from typing import Any, cast, get_args
+from typing import get_args
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from triptych.config import ConfigError, build, counted, hints_of, target_of
+from triptych.config import ConfigError, as_dict, build, counted, hints_of, target_of
 from triptych.data import (
     Characters,
     Corpus,
@@ -38,9 +38,8 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusIn
     """
     corpus: Corpus = build(config, "data")
     log.info("reading %s", name)
-    settings = cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True))
     try:
-        splits, digest = read_splits(corpus, settings)
+        splits, digest = read_splits(corpus, as_dict(config.data))
     except MissingColumnError as error:
         key, may_be_null = error.field, type(None) in get_args(hints_of(type(corpus)).get(error.field))
         if key == "text" or key in target_of(config, "task").columns or not may_be_null:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from triptych.cli.folders import make_parser
 from triptych.config import ConfigError, suggestion
 
 
@@ -11,9 +12,7 @@ def run_list(arguments: list[str]) -> None:
     """``triptych list``."""
     from triptych.cli.listing import KINDS, print_list
 
-    parser = argparse.ArgumentParser(
-        prog="triptych list", description="Lists experiments, studies, models and corpora, with results and cost."
-    )
+    parser = make_parser("list", "Lists experiments, studies, models and corpora, with results and cost.")
     parser.add_argument("words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to find")
     add_config_dir(parser)
     parsed = parser.parse_intermixed_args(arguments)
@@ -23,10 +22,8 @@ def run_list(arguments: list[str]) -> None:
 
 def run_show(arguments: list[str]) -> None:
     """``triptych show``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych show",
-        description="Explains a setting (meaning, valid values, where this run sets it) or a group (its choices).",
-    )
+    says = "Explains a setting (meaning, valid values, where this run sets it) or a group (its choices)."
+    parser = make_parser("show", says)
     parser.add_argument("key", help="such as optimizer.lr or block/position")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of the run")
     add_config_dir(parser)
@@ -40,10 +37,7 @@ def run_new(arguments: list[str]) -> None:
     """``triptych new``."""
     from triptych.cli.skeletons import GROUPS, write_skeleton
 
-    parser = argparse.ArgumentParser(
-        prog="triptych new",
-        description="Creates a template for your own experiment, task or corpus, with a passing test.",
-    )
+    parser = make_parser("new", "Creates a template for your own experiment, task or corpus, with a passing test.")
     parser.add_argument("kind", metavar="KIND", help=f"one of {', '.join(GROUPS)}")
     parser.add_argument("name", metavar="NAME", help="its name; files are written to the current folder")
     parsed = parser.parse_args(arguments)
@@ -56,9 +50,9 @@ def run_completion(arguments: list[str], commands: Sequence[str]) -> None:
     """``triptych completion``."""
     from triptych.cli.completion import SCRIPTS, complete_line
 
-    parser = argparse.ArgumentParser(
-        prog="triptych completion",
-        description="Prints a completion script for the commands, groups and keys of triptych: "
+    parser = make_parser(
+        "completion",
+        "Prints a completion script for the commands, groups and keys of triptych: "
         "triptych completion bash >> ~/.bashrc; zsh >> ~/.zshrc; fish > ~/.config/fish/completions/triptych.fish",
     )
     parser.add_argument("shell", nargs="?", metavar="SHELL", help=f"one of {', '.join(SCRIPTS)}")
@@ -75,9 +69,7 @@ def run_completion(arguments: list[str], commands: Sequence[str]) -> None:
 
 def run_schema(arguments: list[str]) -> None:
     """``triptych schema``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych schema", description="Writes a JSON schema of experiments, for completion and checks in editors."
-    )
+    parser = make_parser("schema", "Writes a JSON schema of experiments, for completion and checks in editors.")
     parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="output file")
     add_config_dir(parser)
     parsed = parser.parse_args(arguments)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import ConfigError, class_at, error_prefix, function_at, suggestion
+from triptych.config import ConfigError, class_at, error_prefix, suggestion
+from triptych.config.build import function_at
 from triptych.config.paths import check_writable
 from triptych.launch.environment import cpus
 from triptych.storage.run_directory import find_checkpoint
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
 
 def run_chat(arguments: list[str]) -> None:
     """``triptych chat``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych chat",
-        description="Chats with a model trained with task=chat, one message per line, and streams its replies. "
-        "/new starts a new conversation.",
-    )
+    says = "Chats with a model trained with task=chat, one message per line, and streams its replies. "
+    parser = make_parser("chat", says + "/new starts a new conversation.")
     parser.add_argument("checkpoint", type=Path, help="checkpoint file, or run directory (its latest checkpoint)")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 (default): greedy; above 0: sampling")
@@ -58,8 +56,7 @@ def run_compare(arguments: list[str]) -> None:
     )  # fmt: skip
     add_factors(parser)
     parsed = parser.parse_args(arguments)
-    check_suffix(parsed.output, ".html", "an HTML page")
-    check_writable("--output", parsed.output)
+    check_output(parsed.output, ".html", "an HTML page")
     plots = [function_at("--plot", path, ("triptych.report.page.charts",)) for path in parsed.plot]
     from triptych.report.compare import compare
 
@@ -84,8 +81,7 @@ def run_scaling(arguments: list[str]) -> None:
         help="threshold of the Huber loss on the log loss (1e-3: Hoffmann et al. 2022; default: least squares)",
     )  # fmt: skip
     parsed = parser.parse_args(arguments)
-    check_suffix(parsed.output, ".html", "an HTML page")
-    check_writable("--output", parsed.output)
+    check_output(parsed.output, ".html", "an HTML page")
     for column in parsed.column:
         if "=" not in column:
             raise ConfigError(f"--column {column}: expected NAME=HEAD, such as --column 'params=Model Size'")
@@ -110,13 +106,11 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
         is_demo: whether to run the demo, which the arguments do not name.
     """
     does = "runs the unfinished runs of a study, and tests its predictions."
-    parser = argparse.ArgumentParser(
-        prog="triptych demo" if is_demo else "triptych study",
-        description=f"The demo, same as `triptych study demo`: {does}" if is_demo else does.capitalize(),
-    )
     if is_demo:
+        parser = make_parser("demo", f"The demo, same as `triptych study demo`: {does}")
         parser.set_defaults(name="demo")
     else:
+        parser = make_parser("study", does.capitalize())
         parser.add_argument("name", nargs="?", help="a study, or your own YAML file; without one: lists the studies")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="for all runs, such as 'seed=range(1,9)'")
     parser.add_argument("--jobs", type=int, default=cpus(), help="number of parallel runs (default: number of CPUs)")
@@ -137,8 +131,7 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
     found.overrides = [text for text in parsed.overrides if not text.startswith("seed=")]
     others = [re.sub(r"[^\w.]", "-", text) for text in parsed.overrides if not text.startswith("seed=")]
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
-    check_suffix(output, ".html", "an HTML page")
-    check_writable("--output", output)
+    check_output(output, ".html", "an HTML page")
     if parsed.print_overrides:  # runs initialized from others, or from the best trial, follow when those are finished
         from triptych.studies.plan import plan_study
 
@@ -168,8 +161,7 @@ def run_dashboard(arguments: list[str]) -> None:
     parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="output file; run it to upload")
     add_factors(parser)
     parsed = parser.parse_args(arguments)
-    check_suffix(parsed.output, ".py", "Python code")
-    check_writable("--output", parsed.output)
+    check_output(parsed.output, ".py", "Python code")
     from triptych.report.dashboard import dashboard
 
     with error_prefix():
@@ -189,11 +181,16 @@ def run_playground(arguments: list[str]) -> None:
         serve(parsed.directories, parsed.host, parsed.port)
 
 
+def make_parser(command: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a sub-command."""
+    return argparse.ArgumentParser(prog=f"triptych {command}", description=description)
+
+
 def parser_of_runs(
     command: str, description: str, directories: str = "run directories, or folders that contain some"
 ) -> argparse.ArgumentParser:
     """The parser of a command that reads finished runs."""
-    parser = argparse.ArgumentParser(prog=f"triptych {command}", description=description)
+    parser = make_parser(command, description)
     parser.add_argument("directories", nargs="+", type=Path, help=directories)
     return parser
 
@@ -209,19 +206,18 @@ def add_factors(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_suffix(output: Path, suffix: str, what: str) -> None:
-    """Raises an error if the output file has another suffix."""
+def check_output(output: Path, suffix: str, what: str) -> None:
+    """Raises an error if the output file has another suffix or cannot be written."""
     if output.suffix.lower() != suffix:
         better = output / f"report{suffix}" if output.is_dir() else output.with_suffix(suffix)
         raise ConfigError(f"--output {output}: this writes {what}; did you mean --output {better}?")
+    check_writable("--output", output)
 
 
 def run_import(arguments: list[str]) -> None:
     """``triptych import``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych import",
-        description="Converts a Hugging Face folder to a checkpoint for evaluate, predict and train init_from=.",
-    )
+    says = "Converts a Hugging Face folder to a checkpoint for evaluate, predict and train init_from=."
+    parser = make_parser("import", says)
     parser.add_argument("folder", type=Path, help="folder with config.json, safetensors files and tokenizer files")
     parser.add_argument("--output", type=Path, required=True, help="checkpoint to write, a new file")
     parser.add_argument("--task", help="task of the model (default: from its class)")
@@ -266,9 +262,7 @@ def families_at(path: str | None) -> "Sequence[Family]":
 
 def run_export(arguments: list[str]) -> None:
     """``triptych export``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych export", description="Converts the model of a checkpoint to a folder that transformers loads."
-    )
+    parser = make_parser("export", "Converts the model of a checkpoint to a folder that transformers loads.")
     parser.add_argument("checkpoint", type=Path, help="checkpoint file, or run directory (its latest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="folder to write, new or empty")
     parser.add_argument(
@@ -295,10 +289,8 @@ def run_download(arguments: list[str]) -> None:
     from triptych.config.overrides import write_override
     from triptych.storage.downloads import FOLDER, SETS, download, print_sets
 
-    parser = argparse.ArgumentParser(
-        prog="triptych download",
-        description="Downloads, checks and prepares published datasets for the experiments. Without NAME: lists them.",
-    )
+    says = "Downloads, checks and prepares published datasets for the experiments. Without NAME: lists them."
+    parser = make_parser("download", says)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"datasets: {', '.join(SETS)}")
     parser.add_argument(
         "--output", type=Path, default=Path(FOLDER), metavar="FOLDER",
@@ -321,10 +313,8 @@ def run_download(arguments: list[str]) -> None:
 
 def run_watch(arguments: list[str]) -> None:
     """``triptych watch``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych watch",
-        description="Shows the running jobs of a sweep, a study or an array, from their run directories.",
-    )
+    says = "Shows the running jobs of a sweep, a study or an array, from their run directories."
+    parser = make_parser("watch", says)
     parser.add_argument("directory", type=Path, metavar="DIR", help="a run directory, or a folder that contains some")
     parser.add_argument("--once", action="store_true", help="print the table once and exit")
     parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="refresh interval (default: 2)")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from triptych import config
 from triptych.config import RunError
-from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, get_or_make, read_json_if_valid
+from triptych.storage.cache import cache_folder, get_or_make_json
 
 
 def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], object]) -> str:
@@ -31,22 +30,14 @@ def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], o
 
     if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments):
         return make()["text"]
-    folders = (Path(str(files("triptych.conf"))), Path(str(config.__file__)).parent)
     state = [
         (str(file), status.st_mtime_ns, status.st_size)
-        for folder in folders
+        for folder in (Path(str(files("triptych.conf"))), Path(str(config.__file__)).parent)
         for file in sorted(folder.rglob("*.[yp]*"))
         if not file.name.endswith(".pyc") and (status := file.stat())
     ]
     name = hashlib.sha256(json.dumps([command, *arguments, state]).encode()).hexdigest()
-    path = cache_folder() / "help" / f"{name}.json"
-
-    def keep() -> dict[str, str]:
-        made = make()
-        write_text(path, json.dumps(made))
-        return made
-
     try:
-        return str(get_or_make(path, lambda: read_json_if_valid(path), keep)["text"])
+        return str(get_or_make_json(cache_folder() / "help" / f"{name}.json", make)["text"])
     except RunError:
         return make()["text"]

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from triptych.assembly.early_checks import check_evaluation, check_prediction, check_training
 from triptych.cli.help import kept_help
-from triptych.config import PARTS, TRAINER, ConfigError, RunError
+from triptych.config import PARTS, ConfigError, RunError
 from triptych.config.errors import ConfigErrors
+from triptych.config.schema import TRAINER
 from triptych.launch.signals import Interruption
 from triptych.planning.gpus import gpu_named
 

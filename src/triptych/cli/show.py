@@ -23,16 +23,9 @@ from rich.text import Text
 
 from triptych.cli.completion import choices_of_fields, typed_node
 from triptych.cli.listing import meaning_of_choice
-from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell_choices
-from triptych.config.diagnose import (
-    choices_in,
-    choices_of,
-    explain,
-    keys_of,
-    nearest_key,
-    own_folders,
-    parse_hydra_overrides,
-)
+from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of
+from triptych.config.build import spell_choices
+from triptych.config.diagnose import check_key, choices_of, explain, own_folders, parse_hydra_overrides
 
 FOREIGN_DEFAULT = re.compile(r" (?:Disabled by default|Defaults? to|Default:) ?(?:\([^)]*\)|``[^`]*``)?\.")
 """The sentence about a default in a library's docstring, where Triptych's default differs."""
@@ -63,8 +56,8 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
     group = key.partition("@")[0]
     choices = choices_of(group, arguments)
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    if not choices and key not in keys_of("train", choices_in(arguments), with_hydra=key.startswith("hydra.")):
-        raise ConfigError(f"{key}: there is no such key{nearest_key(key, 'train', arguments)}")
+    if not choices:
+        check_key(key, "train", arguments)
     overrides = [str(override.input_line) for override in parse_hydra_overrides(arguments)]
     folders = [f"hydra.searchpath=['file://{folder}']" for folder in own_folders(arguments)]
     try:

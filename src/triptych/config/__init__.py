@@ -3,61 +3,28 @@
 ``overrides``, ``explain`` and ``hydra_guard`` are not imported here, because they need Hydra.
 """
 
-from triptych.config.build import (
-    ALLOWED,
-    build,
-    check,
-    check_allowed,
-    check_dropout,
-    check_keys,
-    check_type,
-    class_at,
-    describe_type,
-    expected,
-    function_at,
-    hints_of,
-    spell_choices,
-    target_of,
-)
+from triptych.config.build import ALLOWED, build, check, check_type, class_at, describe_type, hints_of, target_of
 from triptych.config.errors import ConfigError, RunError, error_prefix, join_names, nearest, one_of, suggestion
-from triptych.config.identity import FREE, PLACES, chosen, flat
-from triptych.config.schema import (
-    ACCELERATORS,
-    ARCHITECTURES,
-    PARTS,
-    TRAINER,
-    DoctorConfig,
-    EvaluateConfig,
-    PredictConfig,
-    ShapeConfig,
-    TrainConfig,
-    full_precision,
-    precision_of,
-)
+from triptych.config.identity import FREE, PLACES, as_dict, chosen, flat
+from triptych.config.schema import ARCHITECTURES, PARTS, EvaluateConfig, PredictConfig, TrainConfig, precision_of
 from triptych.config.wording import about_duration, amount, counted, duration
 
 __all__ = [
-    "ACCELERATORS",
     "ALLOWED",
     "ARCHITECTURES",
     "FREE",
     "PARTS",
     "PLACES",
-    "TRAINER",
     "ConfigError",
-    "DoctorConfig",
     "EvaluateConfig",
     "PredictConfig",
     "RunError",
-    "ShapeConfig",
     "TrainConfig",
     "about_duration",
     "amount",
+    "as_dict",
     "build",
     "check",
-    "check_allowed",
-    "check_dropout",
-    "check_keys",
     "check_type",
     "chosen",
     "class_at",
@@ -65,16 +32,12 @@ __all__ = [
     "describe_type",
     "duration",
     "error_prefix",
-    "expected",
     "flat",
-    "full_precision",
-    "function_at",
     "hints_of",
     "join_names",
     "nearest",
     "one_of",
     "precision_of",
-    "spell_choices",
     "suggestion",
     "target_of",
 ]

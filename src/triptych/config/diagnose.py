@@ -18,23 +18,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import (
-    ARCHITECTURES,
-    PARTS,
-    ConfigError,
-    DoctorConfig,
-    EvaluateConfig,
-    PredictConfig,
-    RunError,
-    TrainConfig,
-    expected,
-    nearest,
-    spell_choices,
-)
-from triptych.config.errors import MOST, and_others
+from triptych.config.build import expected, spell_choices
+from triptych.config.errors import MOST, ConfigError, RunError, and_others, nearest
 from triptych.config.identity import EVERY_STACK
 from triptych.config.overrides import quote
 from triptych.config.paths import check_writable
+from triptych.config.schema import ARCHITECTURES, PARTS, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig
 from triptych.config.terms import REMARKS, THEIR_LAUNCHER_KEYS, alike, our_key, renamed_choice, renamed_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
@@ -436,6 +425,12 @@ def own_folders(arguments: Sequence[str]) -> list[Path]:
 def parse_hydra_overrides(arguments: Sequence[str]) -> list[Override]:
     """The overrides among the arguments."""
     return OverridesParser.create().parse_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
+
+
+def check_key(key: str, command: str, arguments: Sequence[str]) -> None:
+    """Raises an error if the configuration of a command has no such key."""
+    if key not in keys_of(command, choices_in(arguments), with_hydra=key.startswith("hydra.")):
+        raise ConfigError(f"{key}: there is no such key{nearest_key(key, command, arguments)}")
 
 
 def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:

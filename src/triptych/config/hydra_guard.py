@@ -29,8 +29,9 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig, class_at
+from triptych.config import ConfigError, as_dict, class_at
 from triptych.config.diagnose import describe_parts
+from triptych.config.schema import DoctorConfig, EvaluateConfig, PredictConfig, TrainConfig
 
 BUILT = ("callbacks", "launcher", "sweeper", "hydra_logging", "job_logging")
 """The nodes from which Hydra builds objects."""
@@ -193,8 +194,7 @@ def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
     Args:
         config: configuration that includes Hydra's part.
     """
-    whole = OmegaConf.to_container(config, resolve=False)
-    hydra = whole.get("hydra") if isinstance(whole, dict) else None
+    hydra = as_dict(config, resolve=False).get("hydra")
     job = hydra.get("job") if isinstance(hydra, dict) else None
     if not isinstance(hydra, dict) or not isinstance(job, dict):
         raise ConfigError("hydra: expected Hydra's settings")

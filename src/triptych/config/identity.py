@@ -2,13 +2,14 @@
 
 Tested by tests/training/test_resume.py and tests/interop/test_published_settings.py.
 """
+# Takes a DictConfig: a configuration is read back in plain types.
 
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 """Settings of the hardware that a run uses; changing them may change the last digits."""
@@ -21,6 +22,11 @@ FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoi
         "block.activation_checkpointing", *(f"{stack}.activation_checkpointing" for stack in EVERY_STACK),
         *PLACES)  # fmt: skip
 """Settings that may change when a run is resumed, because they do not affect the weights."""
+
+
+def as_dict(node: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
+    """The content of a node in plain types."""
+    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=resolve))
 
 
 def flat(node: Any, prefix: str = "") -> dict[str, object]:

@@ -17,8 +17,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import PARTS, ConfigError, ShapeConfig, flat, target_of
-from triptych.config.schema import STACKS
+from triptych.config import PARTS, ConfigError, flat, target_of
+from triptych.config.schema import STACKS, ShapeConfig
 
 log = logging.getLogger("triptych")
 

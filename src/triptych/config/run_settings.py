@@ -4,11 +4,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config.build import build, target_of
+from triptych.config.identity import as_dict
 
 T = TypeVar("T", "EncodingSettings", "LoaderSettings", "TrainerSettings", "RunSettings")
 
@@ -89,7 +90,7 @@ class RunSettings:
             vocab_size=nodes.shape.vocab_size,
             max_length=nodes.shape.max_length,
             learning_rate=OmegaConf.select(nodes, "optimizer.lr"),
-            encoding=_typed(EncodingSettings, batch, seed=nodes.seed, task=_plain(nodes.task)),
+            encoding=_typed(EncodingSettings, batch, seed=nodes.seed, task=as_dict(nodes.task)),
             loader=_typed(LoaderSettings, batch),
             trainer=_typed(TrainerSettings, trainer, precision=str(trainer.precision)),
             loggers=tuple(map(str, nodes.logger)),
@@ -107,13 +108,9 @@ class RunSettings:
 
     def plain(self, key: str) -> dict[str, Any]:
         """A copy of the settings of a node, in plain containers."""
-        return _plain(self._nodes[key])
+        return as_dict(self._nodes[key])
 
 
 def _typed(kind: type[T], node: DictConfig, **given: Any) -> T:
     """An object of a class, with the given values; the other fields are read from a node."""
     return kind(**{name: node[name] for name in (each.name for each in fields(kind)) if name not in given}, **given)
-
-
-def _plain(node: DictConfig) -> dict[str, Any]:
-    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))

@@ -5,13 +5,12 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.assembly.make_task import make_task
 from triptych.assembly.restore import checkpoint_file, restore
-from triptych.config import ConfigError, error_prefix, target_of
+from triptych.config import ConfigError, as_dict, error_prefix, target_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Characters, CorpusInfo, Tokenizer
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
@@ -69,10 +68,9 @@ def import_folder(
     if path.exists():
         raise ConfigError(f"{path} exists; choose another name")
     config, read = _read(folder, task, new_head, families)
-    plain = cast(dict[str, object], OmegaConf.to_container(config, resolve=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = TrainingModule(read).state_dict()
-    write_checkpoint({"state_dict": weights, "triptych": checkpoint_metadata(plain, read)}, path)
+    write_checkpoint({"state_dict": weights, "triptych": checkpoint_metadata(as_dict(config), read)}, path)
     return Predictor(read)
 
 

@@ -94,9 +94,9 @@ def read_network(
         network: Network = build(ours, "model")
     is_tied = ours.block.tie_word_embeddings  # of the folder; with classes as outputs, the network itself ties nothing
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-    found = from_hf(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
-    network.load_state_dict(found.state, strict=False)  # the missing ones are tied, or a new head
-    for names, what in ((found.new, "new"), (found.left_out, "left out, since they belong to another head")):
+    weights, new, left_out = from_hf(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
+    network.load_state_dict(weights, strict=False)  # the missing ones are tied, or a new head
+    for names, what in ((new, "new"), (left_out, "left out, since they belong to another head")):
         if names:
             log.warning("%s: %s tensors are %s: %s", folder, len(names), what, join_names(names))
     return ImportedNetwork(network.eval(), ours, task, labels)

@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,21 +94,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedTensors:
-    """Converted tensors of a folder.
-
-    Attributes:
-        state: the weights by our names (tied ones once).
-        new: our names of the missing parameters of the head.
-        left_out: their names of the tensors of another head.
-    """
-
-    state: dict[str, Tensor]
-    new: list[str]
-    left_out: list[str]
-
-
 def from_hf(
     family: Family,
     task: str,
@@ -119,7 +103,7 @@ def from_hf(
     *,
     is_tied: bool,
     new_head: bool,
-) -> ConvertedTensors:
+) -> tuple[dict[str, Tensor], list[str], list[str]]:
     """The weights of a folder by our names.
 
     Args:
@@ -128,6 +112,10 @@ def from_hf(
         ours: the parameters (tied ones once) and the fixed tables of our network, for their names and shapes.
         is_tied: whether the folder's output layer is the token table.
         new_head: whether the head may be missing.
+
+    Returns:
+        The weights (tied ones once); the names of the missing tensors of the head; those of the tensors of another
+        head.
 
     Raises:
         ConfigError: missing or unexpected tensors, or wrong shapes.
@@ -170,7 +158,7 @@ def from_hf(
         if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, bfloat16 by 0.002
             found = used[family.hf_name(name, task, config)[0]]
             raise ConfigError(f"{found} differs from the sinusoidal table of model_type={family.model_type}")
-    return ConvertedTensors(state, new, left_out)
+    return state, new, left_out
 
 
 def own_tensors(family: Family, config: HFConfig, original: str) -> list[str]:

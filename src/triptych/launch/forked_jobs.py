@@ -15,6 +15,7 @@ from hydra.core.plugins import Plugins
 
 from triptych.config.hydra_guard import compose_ahead
 from triptych.launch.forks import Child, fork, has_only_imported, media_folder, note_imports, run_triptych
+from triptych.launch.sweep import own_program
 from triptych.storage.array_files import code_sha256
 
 WITH_THREADS = ("numpy", "scipy.linalg")
@@ -48,16 +49,18 @@ def import_job_modules() -> None:
     gc.enable()
 
 
-def fork_job(arguments: Sequence[str], variables: Mapping[str, str], streams: tuple[int, int, int]) -> Child | None:
-    """Forks a process that runs ``triptych``; None: this process cannot fork.
+def fork_job(command: Sequence[str], variables: Mapping[str, str], streams: tuple[int, int, int]) -> Child | None:
+    """Forks a process that runs a command; None: this process cannot fork, or the command is not ``own_program``.
 
     Args:
-        arguments: arguments of ``triptych``.
+        command: the command with its arguments.
         variables: environment variables that the child sets.
         streams: file descriptors of its standard input, output and error.
     """
-    if sys.platform != "linux":
+    ours = own_program()
+    if sys.platform != "linux" or list(command[: len(ours)]) != ours:
         return None
+    arguments = command[len(ours) :]
     import_job_modules()
     if not has_only_imported() or sys.modules["torch"].cuda.is_initialized():
         return None

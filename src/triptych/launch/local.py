@@ -21,16 +21,7 @@ from triptych.launch.environment import cpus
 from triptych.launch.forked_jobs import fork_job
 from triptych.launch.forks import Child
 from triptych.launch.signals import STOPS, record_signals
-from triptych.launch.sweep import (
-    Failure,
-    Job,
-    collect,
-    describe_shared,
-    jobs_of,
-    own_program,
-    redact_notes,
-    train_command,
-)
+from triptych.launch.sweep import Failure, Job, collect, describe_shared, jobs_of, redact_notes, train_command
 from triptych.launch.watch import age, share_done, time_left
 from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
@@ -111,8 +102,7 @@ def run_jobs(
                 bar.look()
             time.sleep(WAIT_S)
     if asked:
-        stop = describe_stop(asked[0], sweep.all.values(), sweep.failures)
-        print(f"{stop}. Run {again} to resume.", file=sys.stderr)
+        print(f"{describe_stop(asked[0], sweep.all.values(), sweep.failures)}. Run {again} to resume.", file=sys.stderr)
         raise SystemExit(128 + asked[0])
     return sweep.failures
 
@@ -271,12 +261,6 @@ class JobProcess:
         self._process.send_signal(signum)
 
 
-def environment(n_jobs: int) -> dict[str, str]:
-    """The environment of the jobs; parallel jobs share the CPUs."""
-    share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs))} if n_jobs > 1 else {}
-    return {**share, **os.environ}
-
-
 def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
     """Starts a job. A single job prints to the terminal, and standard error also goes to its log; parallel jobs print
     only to their logs.
@@ -295,10 +279,9 @@ def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
             tee = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
             assert tee.stdin is not None
             streams = (0, 1, opened.enter_context(tee.stdin).fileno())
-        process: subprocess.Popen[bytes] | Child | None = None
-        ours, variables = own_program(), environment(n_jobs)
-        if list(command[: len(ours)]) == ours:
-            process = fork_job(command[len(ours) :], variables, streams)
+        share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs))} if n_jobs > 1 else {}  # parallel jobs share the CPUs
+        variables = {**share, **os.environ}
+        process: subprocess.Popen[bytes] | Child | None = fork_job(command, variables, streams)
         if process is None:
             stdin, stdout, stderr = streams
             process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=variables)

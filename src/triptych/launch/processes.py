@@ -20,9 +20,9 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, as_dict
 from triptych.launch.environment import cpus
 from triptych.launch.forks import Child, fork, run_triptych
 from triptych.launch.signals import STOPS, record_signals
@@ -87,9 +87,7 @@ def tasks_per_node(place: RankInfo) -> set[int]:
 
 def depends_on_clock(config: DictConfig) -> bool:
     """Whether run_dir contains a timestamp."""
-    content = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(content, dict)
-    return "${now:" in content["run_dir"]
+    return "${now:" in as_dict(config, resolve=False)["run_dir"]
 
 
 def silence() -> None:

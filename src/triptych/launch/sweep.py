@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product, takewhile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hydra import compose
 from hydra.conf import HydraConf
@@ -22,7 +22,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from triptych.config import ARCHITECTURES, ConfigError
+from triptych.config import ARCHITECTURES, ConfigError, as_dict
 from triptych.config.overrides import check_chosen, write_override
 from triptych.launch.environment import is_one_of_several
 from triptych.storage.atomic import write_text
@@ -196,7 +196,7 @@ def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
     if not any(override.startswith("run_dir=") for override in overrides):
         choices = config.hydra.runtime.choices
         return Path("outputs/sweeps") / (choices["experiment"] or experiment_of(config.hydra))
-    parent = str(unresolved(config)["run_dir"])
+    parent = str(as_dict(config, resolve=False)["run_dir"])
     if "${" in parent:
         raise ConfigError(f"run_dir={parent}: for a sweep, expected a fixed folder name, so that it can be resumed")
     return Path(parent)
@@ -233,7 +233,7 @@ def common_name(names: Iterable[str]) -> str:
 
 def digest_of(config: DictConfig) -> str:
     """SHA-256 of the settings that identify a job."""
-    content = unresolved(config)
+    content = as_dict(config, resolve=False)
     later = [key for key in ADDED if content[key] is None]
     counted = {key: value for key, value in content.items() if key not in (*UNCOUNTED, *later)}
     counted["callbacks"].pop("pruning", None)
@@ -247,11 +247,6 @@ def plain_numbers(content: Any) -> Any:
     if isinstance(content, list):
         return [plain_numbers(value) for value in content]
     return int(content) if isinstance(content, float) and content.is_integer() else content
-
-
-def unresolved(config: DictConfig) -> dict[str, Any]:
-    """A configuration with its interpolations."""
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
 
 
 def run_directory(config: DictConfig) -> Path:

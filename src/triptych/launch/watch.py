@@ -156,8 +156,7 @@ def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[RunStatus
     found.sort(key=lambda path: job.stat().st_mtime_ns if (job := RunDirectory(path).job).exists() else 0)
     inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B uses the same names
     names = name_runs([path for path in found if path not in inner], folder)
-    unfinished = [path for path in names if not RunDirectory(path).is_done(is_trial=True)]
-    tasks = scheduler.states_of(unfinished)
+    tasks = scheduler.states_of([path for path in names if not RunDirectory(path).is_done(is_trial=True)])
     runs = [read(path, name, redact, tasks) for path, name in names.items()]
     return sorted(runs, key=lambda run: [*STATES].index(run.state))
 
@@ -273,11 +272,10 @@ def is_held(run: RunDirectory) -> bool:
     if match is None or match[2] != socket.gethostname():
         return min(map(age, (run.metrics, run.log, run.lock_holder))) < SILENT_S
     try:
-        os.kill(int(match[1]), 0)
+        with suppress(PermissionError):  # a process of another user
+            os.kill(int(match[1]), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # a process of another user
-        return True
     return True
 
 

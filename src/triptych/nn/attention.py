@@ -93,9 +93,8 @@ def attend(
         if causal:
             mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
         mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, float("-inf"))
-    grouped = q.shape[1] != k.shape[1]
     y = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
     return y if blind is None else y.masked_fill(blind, 0.0)
 

@@ -106,18 +106,15 @@ class Block(nn.Module):
             y: Tensor = attend(x) + self.feed_forward(x)
             return y if self.cross_attention is None else y + look(x)
 
-        y: Tensor
         if self.feed_forward_residual is None:
-            y = self.self_residual(x, all_at_once)
-            return y
-        if isinstance(self.self_residual, ParallelNorms):
+            x = self.self_residual(x, all_at_once)
+        elif isinstance(self.self_residual, ParallelNorms):
             assert isinstance(self.feed_forward_residual, ParallelNorms)
             y = x + self.self_residual.added(x, attend) + self.feed_forward_residual.added(x, self.feed_forward)
-            if isinstance(self.cross_residual, ParallelNorms):
-                y = y + self.cross_residual.added(x, look)
-            return y
-        x = self.self_residual(x, attend)
-        if self.cross_residual is not None:
-            x = self.cross_residual(x, look)
-        y = self.feed_forward_residual(x, self.feed_forward)
-        return y
+            x = y + self.cross_residual.added(x, look) if isinstance(self.cross_residual, ParallelNorms) else y
+        else:
+            x = self.self_residual(x, attend)
+            if self.cross_residual is not None:
+                x = self.cross_residual(x, look)
+            x = self.feed_forward_residual(x, self.feed_forward)
+        return x

@@ -164,5 +164,4 @@ def _is_hidden(
     widths = torch.minimum((draws[0] * (widest + 1)).floor(), lengths)
     starts = (draws[1] * (lengths - widths + 1)).floor()
     places = torch.arange(size, device=lengths.device)
-    is_inside = (places >= starts[..., None]) & (places < (starts + widths)[..., None])
-    return is_inside.any(0)
+    return ((places >= starts[..., None]) & (places < (starts + widths)[..., None])).any(0)

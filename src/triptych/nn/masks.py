@@ -83,8 +83,7 @@ class AttentionMask:
             window=window,
             prefix=prefix,
         )
-        packing = PackedMask(documents, documents, causal, window, has_prefix=prefix is not None)
-        return replace(padded, packing=packing)
+        return replace(padded, packing=PackedMask(documents, documents, causal, window, has_prefix=prefix is not None))
 
     @classmethod
     def across(cls, queries: PackedLayout, keys: PackedLayout) -> "AttentionMask":
@@ -163,11 +162,9 @@ class AttentionMask:
             return self
         length, key_mask = self.local.length, self.local.key_mask
         pairs = window_mask(length, length, self.local.window, device, causal=self.local.causal)[None, None]
-        mask = pairs if key_mask is None else key_mask[:, None, None, :] & pairs
-        return replace(self, mask=mask, local=None)
+        return replace(self, mask=pairs if key_mask is None else key_mask[:, None, None, :] & pairs, local=None)
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device) -> Bool[Tensor, "queries keys"]:
     """Lower triangle, aligned at the last query and the last key: M[i, j] = (j <= i + num_keys - num_queries)."""
-    ones = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-    return ones.tril(num_keys - num_queries)
+    return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril(num_keys - num_queries)

@@ -62,9 +62,7 @@ class SlidingWindowBlocks:
         """Visible(r, s) = real(i b - w + s) and 0 < s - r < 2 w, or <= w if causal: query r and key s of block i."""
         pairs = torch.ones(self.queries, self.keys, dtype=torch.bool, device=device)
         pairs = pairs.triu(1).tril(self.window if self.causal else 2 * self.window - 1)
-        real = self.key_mask
-        if real is None:
-            real = torch.ones(1, self.length, dtype=torch.bool, device=device)
+        real = torch.ones(1, self.length, dtype=torch.bool, device=device) if self.key_mask is None else self.key_mask
         return self.keys_of(real[..., None])[..., 0][:, :, None, :] & pairs
 
     def queries_of(self, x: Shaped[Tensor, "*rows length width"]) -> Shaped[Tensor, "*rows blocks queries width"]:

@@ -301,10 +301,8 @@ class Stack(nn.Module):
         """Returns the rotary angles of cross-attention at these positions and at those of the memory, or None."""
         if memory is None or (own := self.position.cross_angles(places)) is None:
             return None
-        of_memory = torch.arange(memory.shape[1], device=places.device)
-        if memory_documents is not None:
-            of_memory = memory_documents.positions
-        angles = self.position.cross_angles(of_memory)
+        of_row = torch.arange(memory.shape[1], device=places.device)
+        angles = self.position.cross_angles(of_row if memory_documents is None else memory_documents.positions)
         assert angles is not None
         return own, angles
 

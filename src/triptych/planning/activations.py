@@ -108,11 +108,8 @@ class Activations:
         self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False
     ) -> BatchBytes:
         """The whole memory of a batch; see ``__call__`` for the arguments."""
-        return BatchBytes(
-            self.copies(network),
-            self(network, rows, length, source, padded=padded),
-            self.logits(network.head, rows, length),
-        )
+        activations = self(network, rows, length, source, padded=padded)
+        return BatchBytes(self.copies(network), activations, self.logits(network.head, rows, length))
 
     def __call__(self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False) -> int:
         """The bytes of the activations.
@@ -143,41 +140,25 @@ class Activations:
         d, kinds = stack.d_model, {type(part) for part in stack.modules()}
         positions = self._dropped(stack.dropout.p, d)
         positions += sum(self._norm(norm, d) for norm in stack.children() if isinstance(norm, NORMS))
-        blocks = [
-            self._block(stack, kinds, block, window, rows, length, source, padded=padded)
-            for block, window in zip(stack.layers, stack.windows, strict=True)
-            if isinstance(block, Block)
-        ]
+        blocks = []
+        for block, window in zip(stack.layers, stack.windows, strict=True):
+            assert isinstance(block, Block)
+            local, pairs = stack.local(window, length), 0
+            row = self._attention(block.self_attention, kinds, length, local)
+            if block.cross_attention is not None:
+                row += self._cross_attention(block.cross_attention, length, source)
+            position = self._feed_forward(block.feed_forward, d)
+            for residual in block.children():
+                if isinstance(residual, Residual):
+                    position += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
+            if local is None:  # otherwise each row has masks of its blocks
+                is_masked = (window is not None and window < length) or (stack.causal and padded)
+                pairs = self._mask(block.self_attention, kinds, length, is_masked=is_masked, causal=stack.causal)
+            blocks.append(rows * (row + length * position) + (rows if padded else 1) * pairs * length**2)
         if stack.activation_checkpointing:
             positions += len(blocks) * self.precision.weight * d
             blocks = [max(blocks)]
         return rows * length * positions + sum(blocks) + (INDEX * length**2 if RelativeBias in kinds else 0)
-
-    def _block(
-        self,
-        stack: Stack,
-        kinds: Kinds,
-        block: Block,
-        window: int | None,
-        rows: int,
-        length: int,
-        source: int,
-        *,
-        padded: bool,
-    ) -> int:
-        local, pairs = stack.local(window, length), 0
-        row = self._attention(block.self_attention, kinds, length, local)
-        if block.cross_attention is not None:
-            row += self._cross_attention(block.cross_attention, length, source)
-        positions = self._feed_forward(block.feed_forward, stack.d_model)
-        for residual in block.children():
-            if isinstance(residual, Residual):
-                positions += self._norm(residual.norm, stack.d_model)
-                positions += self._dropped(residual.dropout.p, stack.d_model)
-        if local is None:  # otherwise each row has masks of its blocks
-            is_masked = (window is not None and window < length) or (stack.causal and padded)
-            pairs = self._mask(block.self_attention, kinds, length, is_masked=is_masked, causal=stack.causal)
-        return rows * (row + length * positions) + (rows if padded else 1) * pairs * length**2
 
     def _mask(self, attention: MultiHeadAttention, kinds: Kinds, length: int, *, is_masked: bool, causal: bool) -> int:
         """Bytes of a mask per pair of positions."""
@@ -214,12 +195,9 @@ class Activations:
 
     def _feed_forward(self, feed_forward: nn.Module, d: int) -> int:
         assert isinstance(feed_forward, FeedForward | GatedFeedForward)
-        has_result = feed_forward.activation in KEEP_THEIR_RESULT
-        is_gated, drops = isinstance(feed_forward, GatedFeedForward), feed_forward.dropout.p > 0
-        kept = 1 if is_gated else 0 if has_result and not drops else 1
-        kept += 1  # input of the last matrix
-        kept += (1 if has_result else 2) if is_gated else 0
-        f = feed_forward.up.out_features
+        is_gated, f = isinstance(feed_forward, GatedFeedForward), feed_forward.up.out_features
+        has_result, drops = feed_forward.activation in KEEP_THEIR_RESULT, feed_forward.dropout.p > 0
+        kept = 4 - has_result if is_gated else 2 - (has_result and not drops)
         hidden = kept * f * self.precision.compute + self._dropped(feed_forward.dropout.p, f)
         return self._read(d, 2 if is_gated else 1) + hidden
 

@@ -15,7 +15,7 @@ from triptych.assembly.encode_splits import encode_training
 from triptych.assembly.loaders import check_update, is_packed, step_size_of
 from triptych.assembly.make_task import check_network, make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
-from triptych.config import build, target_of
+from triptych.config import as_dict, build, target_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import (
     BPE,
@@ -91,19 +91,9 @@ class BatchEstimate:
         return sum((Counter(step.shapes) for step in self.steps), Counter())
 
     @property
-    def num_steps(self) -> int:
-        """The number of steps."""
-        return len(self.steps)
-
-    @property
-    def unprojected(self) -> int:
-        """The number of positions without an output projection, in all these steps."""
-        return sum(step.unprojected for step in self.steps)
-
-    @property
     def tokens(self) -> float:
         """The mean number of non-padding tokens per step, over all processes."""
-        return self.world_size * sum(step.tokens for step in self.steps) / self.num_steps
+        return self.world_size * sum(step.tokens for step in self.steps) / len(self.steps)
 
 
 class ReadData:
@@ -242,8 +232,7 @@ def has_small_files(config: DictConfig) -> bool:
     info = getattr(target_of(config, "data"), "info", None)
     if "dir" not in config.data or (isinstance(info, CorpusInfo) and info.is_stream):
         return False
-    data = OmegaConf.to_container(config.data)
-    assert isinstance(data, dict)
+    data = as_dict(config.data, resolve=False)
     names = [name for split in ("train", "validation", "test") for name in texts_in(data.get(split))]
     try:
         return sum(Path(data["dir"], name).stat().st_size for name in names) <= READ_BYTES

@@ -14,13 +14,13 @@ from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
 from omegaconf import OmegaConf
 
-from triptych.assembly.compatibility import has_one_shape
 from triptych.assembly.init_from import InitialWeights
 from triptych.assembly.loaders import check_rank_shares, make_data_module
 from triptych.assembly.make_task import make_module, make_task, without_values
-from triptych.config import counted, error_prefix, full_precision
+from triptych.config import counted, error_prefix
 from triptych.config.run_settings import RunSettings
-from triptych.data import DataModule
+from triptych.config.schema import full_precision
+from triptych.data import DataModule, LongText
 from triptych.launch.processes import RankInfo
 from triptych.models.flops import count_parameters
 from triptych.planning.prepare import Plan
@@ -86,7 +86,8 @@ def build_run(plan: Plan, place: RankInfo) -> TrainingRun:
         new_weights = (
             plan.origin.load_into(task) if plan.earlier is None and isinstance(plan.origin, InitialWeights) else ()
         )
-        module = make_module(settings, task, has_one_shape=has_one_shape(task, splits.train), new_weights=new_weights)
+        has_one_shape = not task.has_tokens or isinstance(splits.train, LongText)
+        module = make_module(settings, task, has_one_shape=has_one_shape, new_weights=new_weights)
         if plan.earlier is not None:
             plan.earlier.check_network(module)
         data = make_data_module(settings, task, splits)

@@ -74,14 +74,12 @@ class CheckResults(list[CheckResult]):
         Returns:
             The result of the check; None after an error.
         """
-        said: list[str] = []
         result = None
-        texts: list[str | None] = [""]
         level: Level = "ok"
-        with listening(said):
+        with listening() as said:
             try:
                 result = check()
-                texts = ["" if result is None else say(result)]
+                texts: list[str | None] = ["" if result is None else say(result)]
             except (ValueError, RunError) as error:
                 texts, level = [*messages_of(error)], worst
             except OSError as error:
@@ -96,14 +94,14 @@ class CheckResults(list[CheckResult]):
 
 
 @contextmanager
-def listening(said: list[str]) -> Iterator[None]:
+def listening() -> Iterator[list[str]]:
     """Collects the warnings of the logger instead of printing them."""
-    logger, handler = logging.getLogger("triptych"), logging.Handler(logging.WARNING)
+    logger, handler, said = logging.getLogger("triptych"), logging.Handler(logging.WARNING), list[str]()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield
+        yield said
     finally:
         logger.removeHandler(handler)
         logger.propagate = True

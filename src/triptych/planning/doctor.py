@@ -29,9 +29,9 @@ from triptych.planning.check_results import (
 )
 from triptych.planning.forecast import make_forecast
 from triptych.planning.gpus import device_here, gpu_named
-from triptych.planning.matching import BudgetMatch, Reference
+from triptych.planning.matching import BudgetMatch, Reference, solve
 from triptych.planning.plan_tables import show_findings, show_forecast
-from triptych.planning.prepare import ResolvedConfig, adopt_settings, choose, find_earlier, find_reference, solve
+from triptych.planning.prepare import ResolvedConfig, adopt_settings, choose, find_earlier, find_reference
 from triptych.planning.script import batch_script, composed, job_of
 from triptych.training import FSDP
 from triptych.training.resume import ResumePoint, is_finished
@@ -121,7 +121,7 @@ def describe_data(estimate: BatchEstimate) -> str:
     if estimate.sample is not None:
         return (
             f"about {estimate.tokens:,.0f} tokens per step, at most {max(estimate.longest)} per row, from "
-            f"{counted(estimate.num_steps, 'step')} of {counted(estimate.sample, 'example')}"
+            f"{counted(len(estimate.steps), 'step')} of {counted(estimate.sample, 'example')}"
         )
     if not estimate.assumptions:
         return f"{estimate.tokens:,.0f} tokens per step, at most {estimate.longest[0]} per row"

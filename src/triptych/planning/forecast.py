@@ -70,7 +70,8 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         raise ConfigError(f"trainer.precision={config.trainer.precision}: expected one of {', '.join(PRECISIONS)}")
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
-    flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unprojected).values())
+    unanswered = sum(step.unprojected for step in estimate.steps)
+    flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=unanswered).values())
     network = network.to(precision.dtype)
     optimizer = build(config, "optimizer")
     of_rows = partial(batch_bytes, network, precision, estimate)
@@ -86,7 +87,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         memory_on_gpus=replace(memory, of_rows=on_gpus),
         precision=precision,
         world_size=world_size,
-        flops=(flops / estimate.num_steps * world_size + of_step) * config.trainer.max_steps,
+        flops=(flops / len(estimate.steps) * world_size + of_step) * config.trainer.max_steps,
         flops_of_step=of_step,
         recomputed=recomputed_share(network, next(iter(estimate.shapes))),
     )

@@ -28,7 +28,7 @@ from triptych.assembly.make_task import check_network
 from triptych.config import ARCHITECTURES, ConfigError, build, counted, error_prefix, nearest, target_of
 from triptych.config.overrides import base_of, composed_with, has_towers
 from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
-from triptych.planning.batch_shapes import BatchEstimate, Data
+from triptych.planning.batch_shapes import BatchEstimate, Data, ReadData
 from triptych.planning.check_results import listening
 from triptych.storage.run_directory import RunDirectory, check_format
 from triptych.training.optimizers import optimizer_flops
@@ -119,10 +119,9 @@ class BudgetMatch:
         if self.target_value is None or self.expected is None:
             return f"match={self.quantity} reference={self.reference}: this run is the reference, nothing to solve"
         solved = [f"{key}={value} (was {self.configured[key]})" for key, value in self.solved.items()]
-        unit = UNITS[self.quantity]
         return (
             f"match={self.quantity} reference={self.reference}: {', '.join(solved) or 'nothing to change'}: "
-            f"{spell_amount(self.expected)} {unit}, {compare(self.expected / self.target_value - 1)} "
+            f"{spell_amount(self.expected)} {UNITS[self.quantity]}, {compare(self.expected / self.target_value - 1)} "
             f"{spell_amount(self.target_value)}"
         )
 
@@ -252,15 +251,6 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
         raise ConfigError(f"match=tokens reference={reference.name}: it was trained with another tokenizer")
 
 
-def check_countable(config: DictConfig, world_size: int) -> None:
-    """Raises an error for match=wall_time with several processes."""
-    if config.match == "wall_time" and world_size > 1:
-        raise ConfigError(
-            f"match=wall_time supports one process, and trainer.devices={config.trainer.devices} starts {world_size}; "
-            "expected one device, or match=train_flops"
-        )
-
-
 def recorded_match(config: DictConfig) -> BudgetMatch | None:
     """The match of an earlier start of this run, which is not solved again. None: not started yet, or with other
     settings (a later check raises an error)."""
@@ -277,6 +267,13 @@ def solved_settings(config: DictConfig, quantity: str) -> dict[str, int]:
     """The configured values of the settings that may be solved for a quantity, by key."""
     names = ("shape.num_layers", "shape.d_model", "shape.d_ff") if quantity in SIZES else ("trainer.max_steps",)
     return {name: int(OmegaConf.select(config, name)) for name in names}
+
+
+def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
+    """Checks the reference and solves the match; see ``find_match``."""
+    if isinstance(data, ReadData):
+        check_same(reference, config.match, data=data.info.sha256, tokenizer=data.tokenizer.sha256)
+    return find_match(config, reference, data, measure)
 
 
 def find_match(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
@@ -296,7 +293,7 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         assert goal is not None
         found, expected = _solved_size(own, reference, goal, lambda size: count(check_network(resized(own, size))))
     else:
-        with listening([]):  # warnings about the data are logged later, when it is encoded for training
+        with listening():  # warnings about the data are logged later, when it is encoded for training
             totals = _totals(quantity, [own] if other is None else [own, other], data, measure)
         goal = goal if other is None else totals[1](other.trainer.max_steps)
         assert goal is not None

@@ -96,16 +96,6 @@ class TimedTraining:
     def take_turn(self) -> None:
         """Runs some steps, continuing after the previous turn, and a validation."""
         self.data.start = len(self.stopwatch.steps)
-        self._trainer().fit(self.module, self.data)
-
-    def pace(self) -> StepTiming:
-        """The mean speed; time is assumed to be proportional to FLOPs, because the timed steps may differ from
-        others."""
-        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, steps=self.stopwatch.steps)))
-        validation = fmean(self.stopwatch.validations or [0.0])
-        return StepTiming(rate * fmean(operations(self.estimate)), validation, self.interval)
-
-    def _trainer(self) -> L.Trainer:
         averages = [
             self.settings.build(f"callbacks.{name}")
             for name in self.settings.callbacks
@@ -120,8 +110,14 @@ class TimedTraining:
             "callbacks": [*averages, cost_log, self.stopwatch],
             "plugins": [self.environment],
         }
-        trainer: L.Trainer = self.settings.build("trainer", given)
-        return trainer
+        self.settings.build("trainer", given).fit(self.module, self.data)
+
+    def pace(self) -> StepTiming:
+        """The mean speed; time is assumed to be proportional to FLOPs, because the timed steps may differ from
+        others."""
+        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, steps=self.stopwatch.steps)))
+        validation = fmean(self.stopwatch.validations or [0.0])
+        return StepTiming(rate * fmean(operations(self.estimate)), validation, self.interval)
 
 
 def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[StepTiming]:

@@ -134,8 +134,7 @@ def fits(forecast: Forecast, rows: int, devices: list[Device]) -> Table:
     for device in devices:
         evenly = forecast.estimate.config.batch.max_tokens is None
         counts = [smallest_gpu_count(way, rows, device.memory, evenly=evenly) for way in (memory.ddp, memory.fsdp)]
-        words = ["does not fit" if n is None else f"{n}" for n in counts]
-        table.add_row(device.name, size(device.memory), *words)
+        table.add_row(device.name, size(device.memory), *("does not fit" if n is None else f"{n}" for n in counts))
     return table
 
 
@@ -156,5 +155,5 @@ def lengths(forecast: Forecast) -> str:
     """The positions of the longest batch."""
     estimate = forecast.estimate
     positions, source = estimate.longest
-    seen = f", the longest of {counted(estimate.num_steps, 'step')}" if estimate.sample else ""
+    seen = f", the longest of {counted(len(estimate.steps), 'step')}" if estimate.sample else ""
     return counted(positions, "position") + (f" and {source} of the source" if source else "") + seen

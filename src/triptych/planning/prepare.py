@@ -6,11 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_optimizer
 from triptych.assembly.choose_parts import choose_parts
@@ -19,22 +18,13 @@ from triptych.assembly.init_from import InitialWeights, settings_to_adopt
 from triptych.assembly.make_task import check_network
 from triptych.assembly.monitors import choose_modes
 from triptych.assembly.read_data import read_corpus, train_tokenizer
-from triptych.config import error_prefix
+from triptych.config import ConfigError, as_dict, error_prefix
 from triptych.config.overrides import adopt, base_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus
 from triptych.data.overlap import Overlap, describe_overlap, read_overlap
-from triptych.planning.batch_shapes import Data, ReadData
-from triptych.planning.matching import (
-    BudgetMatch,
-    Measure,
-    Reference,
-    check_countable,
-    check_same,
-    find_match,
-    recorded_match,
-    reference_of,
-)
+from triptych.planning.batch_shapes import ReadData
+from triptych.planning.matching import BudgetMatch, Reference, recorded_match, reference_of, solve
 from triptych.planning.pace import measure_paces
 from triptych.storage.redaction import Redactor
 from triptych.training.resume import ResumePoint, state_to_resume
@@ -96,11 +86,6 @@ class Plan:
         """The checkpoint that the run resumes from."""
         return self.origin if isinstance(self.origin, ResumePoint) else None
 
-    @property
-    def resumed(self) -> Path | None:
-        """The file of that checkpoint."""
-        return None if self.earlier is None else self.earlier.path
-
 
 def adopt_settings(config: DictConfig) -> InitialWeights | None:
     """Copies the network settings of ``init_from`` into the configuration; returns the checkpoint if it was read."""
@@ -123,7 +108,7 @@ def choose(config: DictConfig, pretrained: InitialWeights | None) -> ResolvedCon
     match = recorded_match(config)
     if match is not None:
         match.apply(config)
-    whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    whole = as_dict(config)
     whole.pop("device", None)  # only for the doctor
     redact = Redactor(whole)
     return ResolvedConfig(config, cast(dict[str, Any], redact(whole)), redact, pretrained, match)
@@ -133,8 +118,11 @@ def find_reference(chosen: ResolvedConfig, overrides: Sequence[str], world_size:
     """The reference, as far as it is known before data are read; None: no match, or already solved by an earlier
     start."""
     reference = None if chosen.match is not None else reference_of(chosen.config, overrides)
-    if reference is not None:
-        check_countable(chosen.config, world_size)
+    if reference is not None and chosen.config.match == "wall_time" and world_size > 1:
+        raise ConfigError(
+            f"match=wall_time supports one process, and trainer.devices={chosen.config.trainer.devices} starts "
+            f"{world_size}; expected one device, or match=train_flops"
+        )
     return reference
 
 
@@ -192,12 +180,5 @@ def make_plan(
                 check_optimizer(config)
                 check_validation(config)
         config = data.complete(config)
-    plain = cast(dict[str, Any], chosen.redact(OmegaConf.to_container(config, resolve=True)))
+    plain = cast(dict[str, Any], chosen.redact(as_dict(config)))
     return Plan(RunSettings.of(config), base_of(config), chosen.redact, corpus, data, match, overlap, origin, plain)
-
-
-def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> BudgetMatch:
-    """Checks the reference and solves the match; see ``find_match``."""
-    if isinstance(data, ReadData):
-        check_same(reference, config.match, data=data.info.sha256, tokenizer=data.tokenizer.sha256)
-    return find_match(config, reference, data, measure)

@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from triptych.config import as_dict
 from triptych.launch.slurm import SlurmJobRunner
 from triptych.launch.sweep import Job, job_directory, train_command
 
@@ -29,17 +30,15 @@ def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
         config: configuration of one job.
         jobs: jobs of the sweep; empty: not a sweep.
     """
-    node = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
-    assert isinstance(node, dict)
-    launcher = SlurmJobRunner(**{str(name): value for name, value in node.items() if not str(name).startswith("_")})
+    node = as_dict(HydraConfig.get().launcher)
+    launcher = SlurmJobRunner(**{name: value for name, value in node.items() if not name.startswith("_")})
     launcher.check_layout(config.trainer)
     if not jobs:
         log.warning("hydra/launcher=slurm is for sweeps: without -m, the run starts on this computer")
     jobs = [job for job in jobs if not job.is_done]
     if not jobs:
         return ""
-    folder = Path(HydraConfig.get().sweep.dir) / "slurm"
-    return launcher.script(jobs, ARRAY, folder, train_command(sweep_config()))
+    return launcher.script(jobs, ARRAY, Path(HydraConfig.get().sweep.dir) / "slurm", train_command(sweep_config()))
 
 
 def sweep_config() -> DictConfig:
@@ -59,8 +58,7 @@ def job_of(overrides: Sequence[str]) -> Job:
     """The job of ``triptych train`` with these overrides, in the same directory."""
     own = [override for override in overrides if not override.startswith("device=")]
     config = GlobalHydra.instance().config_loader().load_sweep_config(sweep_config(), own)
-    content = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(content, dict)
+    content = as_dict(config, resolve=False)
     del content["device"]  # only for the doctor
     config = OmegaConf.create(content)
     others = [override for override in own if not override.startswith("run_dir=")]

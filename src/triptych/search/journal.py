@@ -76,8 +76,7 @@ class Journal(JournalFileBackend):
             last = tail[tail[:-1].rfind(b"\n") + 1 :]
             if not last or is_record(last):
                 return
-            begin = last.rstrip(b"\n\0")[: len(BEGIN)]
-            if not BEGIN.startswith(begin):
+            if not BEGIN.startswith(last.rstrip(b"\n\0")[: len(BEGIN)]):
                 raise ValueError("expected an Optuna journal")
             file.truncate(end - len(last))
             os.fsync(file.fileno())

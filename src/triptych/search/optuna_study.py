@@ -12,13 +12,7 @@ from statistics import fmean
 from typing import Literal, cast
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    json_to_distribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, json_to_distribution
 from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
@@ -109,7 +103,7 @@ class OptunaStudy:
         name: str,
         storage: BaseStorage,
         locks: Path,
-        searched: Mapping[str, BaseDistribution],
+        searched: Mapping[str, optuna.distributions.BaseDistribution],
         identity: Identity,
         settings: SearchSettings,
     ) -> None:

@@ -53,7 +53,9 @@ def report(studies: Sequence[OptunaStudy], path: Path, tests: Mapping[str, str],
     for heading in HEADINGS:
         table.add_column(heading, overflow="fold")
     rows = [summarize_study(study) for study in studies]
-    best = [directory for study in studies if study.best is not None for directory in list_runs(study.best)]
+    best = [
+        directory for study in studies if study.best is not None for directory in study.best.user_attrs.get("runs", [])
+    ]
     compare = shlex.join(["triptych", "compare", *best, "--output", str(path.with_name("report.html"))])
     commands = "\n".join([*tests.values(), compare])
     for cells in rows:
@@ -91,17 +93,11 @@ def format_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def list_runs(trial: FrozenTrial) -> list[str]:
-    """The run directories of a finished trial, one per seed that was started."""
-    runs: list[str] = trial.user_attrs.get("runs", [])
-    return runs
-
-
 def find_architectures(study: OptunaStudy) -> dict[int, str]:
     """The architecture of each trial by number, from the record of its first run; trials without one are left out."""
     found = {}
     for trial in study.trials:
-        for run in list_runs(trial)[:1]:
+        for run in trial.user_attrs.get("runs", [])[:1]:
             record = read_json_if_valid(RunDirectory(run).record) or read_json_if_valid(RunDirectory(run).pruned) or {}
             if (architecture := record.get("architecture")) in ARCHITECTURES:
                 found[trial.number] = architecture
@@ -135,7 +131,8 @@ def rank_trials(study: OptunaStudy, folder: Path) -> list[tuple[list[str], dict[
         state = "best" if study.best and trial.number == study.best.number else NAMES.get(trial.state, "running")
         value = "" if trial.value is None else f"{trial.value:.6g}"
         cells = [str(trial.number), state, value, *(format_value(trial.params[key]) for key in study.searched)]
-        rows.append((cells, {run: f"{quote(relpath(run, folder))}/" for run in list_runs(trial)}))
+        links = {run: f"{quote(relpath(run, folder))}/" for run in trial.user_attrs.get("runs", [])}
+        rows.append((cells, links))
     return rows
 
 
@@ -161,8 +158,7 @@ def draw_history(studies: Sequence[OptunaStudy]) -> Switch:
                 traces.append(trace | {"line": line, "name": f"{name}, the best so far", "showlegend": False})
                 continue
             points = list(zip(trace["x"], trace["y"], strict=True))
-            parts = split_trials(points, architectures)
-            for part, own in parts.items():
+            for part, own in split_trials(points, architectures).items():
                 marker = {"color": choose_colour([part]) if part else colour, "symbol": SYMBOLS[look], "size": 8}
                 word = ARCHITECTURES[part].word if part else name
                 label = f"{name}, {word}" if part and len(found) > 1 else word
@@ -222,8 +218,9 @@ def draw_curves(study: OptunaStudy, metric: str, colour: str) -> Switch:
     values = [value for trial in study.trials for value in trial.intermediate_values.values()]
     if values and min(values) > 0 and max(values) > 10 * min(values):
         figure["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
-    title = f"{escape(metric)} of each trial, until it ended or was pruned"
-    return apply_style(figure, title, "steps", has_legend=True)
+    return apply_style(
+        figure, f"{escape(metric)} of each trial, until it ended or was pruned", "steps", has_legend=True
+    )
 
 
 def describe_study(study: OptunaStudy, folder: Path) -> dict[str, object]:

@@ -72,13 +72,9 @@ class Pruning(L.Callback):
         if trainer.is_global_zero:
             every = trainer.val_check_interval
             interval = every // trainer.accumulate_grad_batches if isinstance(every, int) else 1
+            storage, pruner = open_storage(self.storage), make_pruner(self.pruner, interval)
             # This sampler draws nothing: the parameters exist already.
-            study = load_study(
-                study_name=self.study,
-                storage=open_storage(self.storage),
-                sampler=RandomSampler(),
-                pruner=make_pruner(self.pruner, interval),
-            )
+            study = load_study(study_name=self.study, storage=storage, sampler=RandomSampler(), pruner=pruner)
             self._trial = Trial(study, study.get_trials(deepcopy=False)[self.trial]._trial_id)
             pruned = "pruned_at" in self._trial.user_attrs
         self._is_pruned = trainer.strategy.broadcast(pruned)

@@ -100,13 +100,18 @@ def get_file_property(path: Path, question: str, answer: Callable[[], dict[str, 
     status = path.stat()
     state = [str(path.resolve()), status.st_size, status.st_mtime_ns, question]
     entry = cache_folder() / "files" / f"{hashlib.sha256(json.dumps(state).encode()).hexdigest()}.json"
+    return get_or_make_json(entry, answer)
 
-    def make() -> dict[str, Any]:
-        found = answer()
-        write_text(entry, json.dumps(found))
-        return found
 
-    return get_or_make(entry, lambda: read_json_if_valid(entry), make)
+def get_or_make_json(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A cached result in plain values; see ``get_or_make``."""
+
+    def make_and_write() -> dict[str, Any]:
+        made = make()
+        write_text(path, json.dumps(made))
+        return made
+
+    return get_or_make(path, lambda: read_json_if_valid(path), make_and_write)
 
 
 def read_json_if_valid(path: Path) -> dict[str, Any] | None:

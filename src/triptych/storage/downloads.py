@@ -160,11 +160,10 @@ def _check(file: File, path: Path, which: str) -> None:
     kind, expected = file.digest.split()
     size = path.stat().st_size
     with open(path, "rb") as content:
-        digest = hashlib.new("sha1" if kind == "git" else kind, b"blob %d\0" % size if kind == "git" else b"")
-        while part := content.read(PART):
-            digest.update(part)
-    if digest.hexdigest() != expected:
-        found = f"{size:,} bytes with {kind} {digest.hexdigest()}"
+        new, begin = ("sha1", b"blob %d\0" % size) if kind == "git" else (kind, b"")
+        digest = hashlib.file_digest(content, lambda: hashlib.new(new, begin)).hexdigest()
+    if digest != expected:
+        found = f"{size:,} bytes with {kind} {digest}"
         raise RunError(f"{found}, expected {file.size:,} bytes with {kind} {expected}: {which}")
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from triptych.config import ACCELERATORS, ConfigError, counted, one_of
+from triptych.config import ConfigError, counted, one_of
+from triptych.config.schema import ACCELERATORS
 
 LARGEST_KEPT = 32 * 2**20
 """Maximum size in bytes of a freed block that is kept, the largest value that glibc accepts.

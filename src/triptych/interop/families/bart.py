@@ -62,6 +62,7 @@ class Bart(Family):
         "num_layers": "encoder_layers",
         "num_heads": "encoder_attention_heads",
         "d_ff": "encoder_ffn_dim",
+        "vocab_size": "vocab_size",
     }
     numbers = {
         "dropout": ("dropout", 0.1),
@@ -73,7 +74,6 @@ class Bart(Family):
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
         return {
-            "shape.vocab_size": config.size("vocab_size"),
             **self.plain_settings(config),
             "shape.max_length": config.size("max_position_embeddings"),
             **{f"model.decoder.{ours}": config.size(theirs) for ours, theirs in DECODER_SIZES.items()},
@@ -93,7 +93,6 @@ class Bart(Family):
     def config(self, model: Settings) -> dict[str, Any]:
         return {
             **{theirs: model[f"decoder.{ours}"] for ours, theirs in DECODER_SIZES.items()},
-            "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": max(model["encoder.max_length"], model["decoder.max_length"]),
             **self.plain_config(model),
             "activation_function": hf_activation(model, "encoder"),

@@ -77,8 +77,7 @@ def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
 
 def stacks_of(model: Mapping[str, Any]) -> list[str]:
     """The stacks of a flat ``model`` node."""
-    stacks = ("source_encoder", "encoder", "source_decoder", "decoder")
-    return [stack for stack in stacks if f"{stack}.d_model" in model]
+    return [name for name in ("source_encoder", "encoder", "source_decoder", "decoder") if f"{name}.d_model" in model]
 
 
 def scores_are_products(model: Settings, stack: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from triptych.interop.families.family import TOKEN_TASKS, Family, HFConfig, Settings, hf_activation, output_names
+from triptych.interop.families.family import DECODER_CLASSES, Family, HFConfig, Settings, hf_activation, output_names
 
 LAYER = "transformer.h.{}."
 
@@ -19,11 +19,7 @@ class Gpt2(Family):
     model_type = "gpt2"
     architecture = "decoder_only"
     prefix = "transformer."
-    classes = {
-        **dict.fromkeys(TOKEN_TASKS, "GPT2LMHeadModel"),
-        "classification": "GPT2ForSequenceClassification",
-        "tagging": "GPT2ForTokenClassification",
-    }
+    classes = {task: f"GPT2{ending.replace('ForCausalLM', 'LMHeadModel')}" for task, ending in DECODER_CLASSES.items()}
     names = {
         "embedding.tokens": "transformer.wte",
         "decoder.position.table": "transformer.wpe.weight",
@@ -48,39 +44,35 @@ class Gpt2(Family):
         config.expect("scale_attn_by_inverse_layer_idx", False, [False])
         config.expect("add_cross_attention", False, [False])
         return {
-            **learned_positions(config),
             **self.plain_settings(config),
             "shape.d_ff": config.get("n_inner", None) or 4 * config.size("n_embd"),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         return {
-            **hf_learned_positions(model),
             **self.plain_config(model),
             "n_inner": model["decoder.d_ff"],
             "embd_pdrop": model["decoder.dropout"],
         }
 
+    def plain_settings(self, config: HFConfig) -> Settings:
+        """See ``Family``; and what GPT-2 and GPT-Neo share by name."""
+        return super().plain_settings(config) | {
+            "shape.vocab_size": config.size("vocab_size"),
+            "block.norm.eps": config.get("layer_norm_epsilon", 1e-5),
+            "block.feed_forward.activation": config.activation("activation_function", "gelu_new"),
+            "block/position": "learned",
+            "block.scale_embedding": False,
+            "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
+            "heads.tags.bias": "trained",
+        }
 
-def learned_positions(config: HFConfig) -> Settings:
-    """Our settings that GPT-2 and GPT-Neo share by name."""
-    return {
-        "shape.vocab_size": config.size("vocab_size"),
-        "block.norm.eps": config.get("layer_norm_epsilon", 1e-5),
-        "block.feed_forward.activation": config.activation("activation_function", "gelu_new"),
-        "block/position": "learned",
-        "block.scale_embedding": False,
-        "block.tie_word_embeddings": config.get("tie_word_embeddings", True),
-        "heads.tags.bias": "trained",
-    }
-
-
-def hf_learned_positions(model: Settings) -> dict[str, Any]:
-    """The configuration that GPT-2 and GPT-Neo share by name."""
-    return {
-        "vocab_size": model["embedding.vocab_size"],
-        "layer_norm_epsilon": model.get("decoder.norm.eps", 1e-5),
-        "activation_function": hf_activation(model, "decoder"),
-        # a table that is only scaled as the input becomes two tables
-        "tie_word_embeddings": model["tie_word_embeddings"] and not model["embedding.scale_embedding"],
-    }
+    def plain_config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``; and what GPT-2 and GPT-Neo share by name."""
+        return super().plain_config(model) | {
+            "vocab_size": model["embedding.vocab_size"],
+            "layer_norm_epsilon": model.get("decoder.norm.eps", 1e-5),
+            "activation_function": hf_activation(model, "decoder"),
+            # a table that is only scaled as the input becomes two tables
+            "tie_word_embeddings": model["tie_word_embeddings"] and not model["embedding.scale_embedding"],
+        }

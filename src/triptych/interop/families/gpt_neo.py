@@ -10,7 +10,7 @@ from torch import Tensor
 
 from triptych.config import ConfigError
 from triptych.interop.families.family import DECODER_CLASSES, HFConfig, Settings
-from triptych.interop.families.gpt2 import LAYER, Gpt2, hf_learned_positions, learned_positions
+from triptych.interop.families.gpt2 import LAYER, Gpt2
 
 
 class GptNeo(Gpt2):
@@ -43,7 +43,6 @@ class GptNeo(Gpt2):
             )
         widths = {"global": None, "local": config.get("window_size", 256)}
         return {
-            **learned_positions(config),
             **self.plain_settings(config),
             "shape.d_ff": config.get("intermediate_size", None) or 4 * config.size("hidden_size"),
             "block.attention.scale": 1.0,
@@ -56,7 +55,6 @@ class GptNeo(Gpt2):
         num_layers, windows = model["decoder.num_layers"], model.get("decoder.attention.sliding_windows") or [None]
         kinds = ["global" if windows[i % len(windows)] is None else "local" for i in range(num_layers)]
         return {
-            **hf_learned_positions(model),
             **self.plain_config(model),
             "intermediate_size": model["decoder.d_ff"],
             "attention_types": [[kinds, 1]],

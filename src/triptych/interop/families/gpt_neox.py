@@ -53,10 +53,9 @@ class GptNeoX(Family):
         config.expect("attention_bias", True, [True])  # with the output only: ours has all or none
         theta, scaling = rope(config, theta_key="rotary_emb_base", reads_share=True)
         share = (config.get("rope_parameters", None) or {}).get("partial_rotary_factor", config.get("rotary_pct", 0.25))
-        is_parallel = config.get("use_parallel_residual", True)
         return {
             **self.plain_settings(config),
-            "block/residual": "parallel_norms" if is_parallel else "pre_norm",
+            "block/residual": "parallel_norms" if config.get("use_parallel_residual", True) else "pre_norm",
             "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
             "block/position": "rotary",
             "block.position.theta": theta,

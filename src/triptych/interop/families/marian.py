@@ -35,8 +35,7 @@ class Marian(Bart):
         """See ``Family``: ours[2i] = theirs[i], ours[2i + 1] = theirs[d_model / 2 + i]."""
 
         def moved(name: str, tensor: Tensor) -> Tensor:
-            module = name.rpartition(".")[0]
-            writes = module.endswith(("norm", ".o", ".down"))
+            writes = name.rpartition(".")[0].endswith(("norm", ".o", ".down"))
             if not writes and name.endswith(".bias"):
                 return tensor  # queries, keys, values, hidden units and logits
             dim = 0 if writes else -1

@@ -99,20 +99,14 @@ def modernbert_settings(config: HFConfig, window: int) -> Settings:
     config.expect("rope_scaling", None, [None])
     every = config.get("global_attn_every_n_layers", 3)
     kinds = [SLIDING if i % every else FULL for i in range(config.size("num_hidden_layers"))]
-    rotations = config.get("rope_parameters", None) or {}
-    (theta, scaling), (local_theta, local_scaling) = (
-        rope(
-            HFConfig(
-                {
-                    "rope_parameters": rotations.get(kind),
-                    "rope_theta": config.get(key, default),
-                    "max_position_embeddings": config.size("max_position_embeddings"),
-                },
-                f"{config.place}: {kind}",
-            )
-        )
-        for kind, key, default in ((FULL, "global_rope_theta", 160000.0), (SLIDING, "local_rope_theta", 10000.0))
-    )
+    rotations, length = config.get("rope_parameters", None) or {}, config.size("max_position_embeddings")
+
+    def rope_of(kind: str, theta: float) -> tuple[float, dict[str, Any] | None]:
+        values = {"rope_parameters": rotations.get(kind), "rope_theta": theta, "max_position_embeddings": length}
+        return rope(HFConfig(values, f"{config.place}: {kind}"))
+
+    theta, scaling = rope_of(FULL, config.get("global_rope_theta", 160000.0))
+    local_theta, local_scaling = rope_of(SLIDING, config.get("local_rope_theta", 10000.0))
     if local_scaling is not None:
         raise ConfigError(f"{config.place}: rope_parameters of {SLIDING} are scaled; expected rope_type=default")
     transform = {"transform": config.activation("classifier_activation", "gelu")}
@@ -139,8 +133,7 @@ def modernbert_settings(config: HFConfig, window: int) -> Settings:
 
 def config_of(model: Settings, stack: str) -> dict[str, Any]:
     """Their configuration that the encoder and the decoder share by name."""
-    theta = model.get(f"{stack}.position.theta", 10000.0)
-    local_theta = model.get(f"{stack}.position.local_theta") or theta
+    local_theta = model.get(f"{stack}.position.local_theta") or model.get(f"{stack}.position.theta", 10000.0)
     is_pooled = model["head.pooling"] != "none"
     return {
         "norm_bias": model.get(f"{stack}.norm.bias", False),

@@ -32,9 +32,8 @@ class ModernBertDecoder(ModernBert):
     }
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        window = config.get("sliding_window", None) or config.size("local_attention") // 2
         return {
-            **modernbert_settings(config, window),
+            **modernbert_settings(config, config.get("sliding_window", None) or config.size("local_attention") // 2),
             **self.plain_settings(config),
             "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",
         }

@@ -20,6 +20,7 @@ class Roberta(Bert):
     classes = {task: f"Roberta{ending}" for task, ending in ENCODER_CLASSES.items()}
     names = {ours: theirs.replace("bert.", "roberta.", 1) for ours, theirs in Bert.names.items()}
     heads = {
+        **Bert.heads,
         "denoising": {
             "head.dense": "lm_head.dense",
             "head.norm": "lm_head.layer_norm",
@@ -27,8 +28,6 @@ class Roberta(Bert):
             "head.output.bias": "lm_head.bias",
         },
         "classification": {"head.dense": "classifier.dense", "head.output": "classifier.out_proj"},
-        "tagging": {"head.output": "classifier"},
-        "question_answering": {"head.output": "qa_outputs"},
     }
     copies = {"lm_head.decoder.bias": "lm_head.bias"}
     tied_copies = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}

@@ -75,7 +75,7 @@ class T5(Family):
     tied_copies = {HEAD: TOKENS}
     buffers = (r".*\.EncDecAttention\.relative_attention_bias\.weight",)
     other_heads = (r"transformer\.lm_head\.weight", r"classification_head\..*", r"(transformer\.)?qa_outputs\..*")
-    sizes = {"d_model": "d_model", "num_layers": "num_layers", "num_heads": "num_heads", "d_ff": "d_ff"}
+    sizes = {name: name for name in ("d_model", "num_layers", "num_heads", "d_ff", "vocab_size")}
     numbers = {"norm.eps": ("layer_norm_epsilon", 1e-6)}
 
     def settings(self, config: HFConfig, tensors: Mapping[str, Tensor]) -> Settings:
@@ -90,7 +90,6 @@ class T5(Family):
             is_tied = torch.equal(tensors[HEAD], tensors[TOKENS])
         return {
             **self.plain_settings(config),
-            "shape.vocab_size": config.size("vocab_size"),
             "shape.max_length": config.get("n_positions", 512),
             "model.decoder.num_layers": config.size(depth),
             "block/norm": "rms_norm",
@@ -121,7 +120,6 @@ class T5(Family):
             **self.plain_config(model),
             "num_decoder_layers": model["decoder.num_layers"],
             "d_kv": model["encoder.head_dim"] or model["encoder.d_model"] // model["encoder.num_heads"],
-            "vocab_size": model["embedding.vocab_size"],
             "n_positions": model["encoder.max_length"],
             "feed_forward_proj": next((name for name, value in PROJECTIONS.items() if value == kind), "relu"),
             "relative_attention_num_buckets": model.get("encoder.position.num_buckets", 32),

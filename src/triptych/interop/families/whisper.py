@@ -72,7 +72,6 @@ class Whisper(Family):
             "model/embedding@model.source_embedding": "frames",
             **{f"audio_embedding.{key}": value for key, value in frames.items()},
             **{f"model.source_embedding.{key}": value for key, value in frames.items()},
-            "shape.vocab_size": config.size("vocab_size"),
             **self.plain_settings(config),
             "shape.max_length": config.size("max_target_positions"),
             "model.encoder.max_length": positions,
@@ -104,7 +103,6 @@ class Whisper(Family):
             )
         return {
             **{theirs: model[f"decoder.{ours}"] for ours, theirs in DECODER_SIZES.items()},
-            "vocab_size": model["embedding.vocab_size"],
             "num_mel_bins": model["source_embedding.num_mels"],
             "max_source_positions": positions,
             "max_target_positions": model["decoder.max_length"],
