@@ -5,7 +5,7 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -32,15 +32,12 @@ class Bits(SyntheticCorpus):
     """
 
     columns = ("text", "label", "words", "tags")
+    least_sizes: ClassVar[Mapping[str, int]] = {"length": 1}
     classes: ClassVar[tuple[str, ...]]
 
     min_length: int
     max_length: int
     test_max_length: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_sizes("length")
 
     @property
     def info(self) -> CorpusInfo:
@@ -49,9 +46,6 @@ class Bits(SyntheticCorpus):
     @abstractmethod
     def classify(self, ones: int, zeros: int) -> str:
         """Returns the class of these numbers of ones and zeros."""
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self.draw_size("length", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes

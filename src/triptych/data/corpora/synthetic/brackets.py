@@ -4,8 +4,9 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
@@ -41,6 +42,7 @@ class Brackets(SyntheticCorpus):
     """
 
     columns = ("text", "label", "words", "tags")
+    least_sizes: ClassVar[Mapping[str, int]] = {"length": 2, "depth": 1}
 
     kinds: int
     min_length: int
@@ -54,8 +56,6 @@ class Brackets(SyntheticCorpus):
         super().__post_init__()
         if self.kinds < 1:
             raise ValueError(f"data.kinds={self.kinds}: expected at least 1")
-        self.check_sizes("length", least=2)
-        self.check_sizes("depth")
         for name in ("min_length", "max_length", "test_max_length"):
             if getattr(self, name) % 2:
                 raise ValueError(f"data.{name}={getattr(self, name)}: expected an even number, as brackets are paired")
@@ -73,8 +73,8 @@ class Brackets(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the length and the maximum depth."""
-        length = self.draw_size("length", generator, is_test=is_test)
-        return length + length % 2, self.draw_size("depth", generator, is_test=is_test)
+        length, depth = super().choose_sizes(generator, is_test=is_test)
+        return length + length % 2, depth
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws brackets with their tags and label."""

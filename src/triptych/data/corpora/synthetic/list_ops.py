@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
@@ -50,6 +51,7 @@ class ListOps(SyntheticCorpus):
     """
 
     columns = ("text", "label")
+    least_sizes: ClassVar[Mapping[str, int]] = {"depth": 1}
     info = CorpusInfo(labels=DIGITS)
 
     max_args: int
@@ -63,7 +65,6 @@ class ListOps(SyntheticCorpus):
         super().__post_init__()
         if self.max_args < 2:
             raise ValueError(f"data.max_args={self.max_args}: expected at least 2")
-        self.check_sizes("depth")
         longest = 1
         for _ in range(self.min_depth):
             longest = 2 + self.max_args * longest
@@ -77,10 +78,6 @@ class ListOps(SyntheticCorpus):
                 f"data.max_length={self.max_length}: expected at least {shortest}, the shortest text of "
                 f"data.test_max_depth={self.test_max_depth}"
             )
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """Draws the depth."""
-        return (self.draw_size("depth", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws an expression.

@@ -1,7 +1,9 @@
 """Synthetic retrieval tasks: associative recall, and a needle in a haystack."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus, check_vocabulary
@@ -36,6 +38,7 @@ class Recall(SyntheticCorpus):
     """
 
     columns = ("text", "words", "tags")
+    least_sizes: ClassVar[Mapping[str, int]] = {"pairs": 1, "length": 4}
 
     vocabulary: int
     min_pairs: int
@@ -47,8 +50,6 @@ class Recall(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_sizes("pairs")
-        self.check_sizes("length", least=4)
         check_vocabulary(self.vocabulary, 2 * self.test_max_pairs, "a key and a value for each pair")
         for name in ("", "test_"):
             pairs, length = getattr(self, f"{name}max_pairs"), getattr(self, f"{name}max_length")
@@ -67,8 +68,8 @@ class Recall(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the numbers of pairs and of words."""
-        pairs = self.draw_size("pairs", generator, is_test=is_test)
-        return pairs, max(self.draw_size("length", generator, is_test=is_test), 4 * pairs)
+        pairs, length = super().choose_sizes(generator, is_test=is_test)
+        return pairs, max(length, 4 * pairs)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws pairs, and queries among other words."""
@@ -111,6 +112,7 @@ class Needle(SyntheticCorpus):
     """
 
     columns = ("text", "label")
+    least_sizes: ClassVar[Mapping[str, int]] = {"length": 2}
 
     vocabulary: int
     needles: int
@@ -123,7 +125,6 @@ class Needle(SyntheticCorpus):
         check_vocabulary(self.vocabulary, 1, "words")
         if self.needles < 2:
             raise ValueError(f"data.needles={self.needles}: expected at least 2")
-        self.check_sizes("length", least=2)
 
     @property
     def info(self) -> CorpusInfo:
@@ -131,7 +132,7 @@ class Needle(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the length and the position of the needle."""
-        length = self.draw_size("length", generator, is_test=is_test)
+        (length,) = super().choose_sizes(generator, is_test=is_test)
         return length, generator.randrange(length)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:

@@ -5,9 +5,10 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus, check_vocabulary
@@ -30,6 +31,7 @@ class Rewriting(SyntheticCorpus):
     """
 
     columns = ("text", "target", "words", "tags")
+    least_sizes: ClassVar[Mapping[str, int]] = {"length": 1}
 
     vocabulary: int
     min_length: int
@@ -39,7 +41,6 @@ class Rewriting(SyntheticCorpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_vocabulary(self.vocabulary, 2, "words")
-        self.check_sizes("length")
 
     @property
     def info(self) -> CorpusInfo:
@@ -49,9 +50,6 @@ class Rewriting(SyntheticCorpus):
     @abstractmethod
     def rewrite(self, numbers: list[int]) -> list[int]:
         """Returns the transformed sequence."""
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self.draw_size("length", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes
@@ -104,18 +102,12 @@ class Addition(SyntheticCorpus):
     """
 
     columns = ("text", "target")
+    least_sizes: ClassVar[Mapping[str, int]] = {"digits": 1}
 
     min_digits: int
     max_digits: int
     test_max_digits: int
     lowest_first: bool
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_sizes("digits")
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self.draw_size("digits", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws two numbers without leading zeros."""
