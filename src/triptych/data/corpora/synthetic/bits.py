@@ -5,7 +5,7 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -32,7 +32,7 @@ class Bits(SyntheticCorpus):
     """
 
     columns = ("text", "label", "words", "tags")
-    least_sizes: ClassVar[Mapping[str, int]] = {"length": 1}
+    least_sizes = (("length", 1),)
     classes: ClassVar[tuple[str, ...]]
 
     min_length: int

@@ -4,9 +4,8 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
@@ -42,7 +41,7 @@ class Brackets(SyntheticCorpus):
     """
 
     columns = ("text", "label", "words", "tags")
-    least_sizes: ClassVar[Mapping[str, int]] = {"length": 2, "depth": 1}
+    least_sizes = (("length", 2), ("depth", 1))
 
     kinds: int
     min_length: int
@@ -59,12 +58,7 @@ class Brackets(SyntheticCorpus):
         for name in ("min_length", "max_length", "test_max_length"):
             if getattr(self, name) % 2:
                 raise ValueError(f"data.{name}={getattr(self, name)}: expected an even number, as brackets are paired")
-        for name in ("", "test_"):
-            length, depth = getattr(self, f"{name}max_length"), getattr(self, f"{name}max_depth")
-            if 2 * depth > length:
-                raise ValueError(
-                    f"data.{name}max_depth={depth}: expected at most {length // 2}, half of data.{name}max_length"
-                )
+        self.check_fits_length("depth", 2, "half")
 
     @property
     def info(self) -> CorpusInfo:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus
@@ -51,7 +50,7 @@ class ListOps(SyntheticCorpus):
     """
 
     columns = ("text", "label")
-    least_sizes: ClassVar[Mapping[str, int]] = {"depth": 1}
+    least_sizes = (("depth", 1),)
     info = CorpusInfo(labels=DIGITS)
 
     max_args: int

@@ -1,9 +1,7 @@
 """Synthetic retrieval tasks: associative recall, and a needle in a haystack."""
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus, check_vocabulary
@@ -38,7 +36,7 @@ class Recall(SyntheticCorpus):
     """
 
     columns = ("text", "words", "tags")
-    least_sizes: ClassVar[Mapping[str, int]] = {"pairs": 1, "length": 4}
+    least_sizes = (("pairs", 1), ("length", 4))
 
     vocabulary: int
     min_pairs: int
@@ -51,12 +49,7 @@ class Recall(SyntheticCorpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_vocabulary(self.vocabulary, 2 * self.test_max_pairs, "a key and a value for each pair")
-        for name in ("", "test_"):
-            pairs, length = getattr(self, f"{name}max_pairs"), getattr(self, f"{name}max_length")
-            if 4 * pairs > length:
-                raise ValueError(
-                    f"data.{name}max_pairs={pairs}: expected at most {length // 4}, a quarter of data.{name}max_length"
-                )
+        self.check_fits_length("pairs", 4, "a quarter")
 
     @property
     def info(self) -> CorpusInfo:
@@ -112,7 +105,7 @@ class Needle(SyntheticCorpus):
     """
 
     columns = ("text", "label")
-    least_sizes: ClassVar[Mapping[str, int]] = {"length": 2}
+    least_sizes = (("length", 2),)
 
     vocabulary: int
     needles: int

@@ -5,10 +5,9 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar
 
 from triptych.data.corpora.corpus import CorpusInfo
 from triptych.data.corpora.synthetic.synthetic_corpus import SyntheticCorpus, check_vocabulary
@@ -31,7 +30,7 @@ class Rewriting(SyntheticCorpus):
     """
 
     columns = ("text", "target", "words", "tags")
-    least_sizes: ClassVar[Mapping[str, int]] = {"length": 1}
+    least_sizes = (("length", 1),)
 
     vocabulary: int
     min_length: int
@@ -102,7 +101,7 @@ class Addition(SyntheticCorpus):
     """
 
     columns = ("text", "target")
-    least_sizes: ClassVar[Mapping[str, int]] = {"digits": 1}
+    least_sizes = (("digits", 1),)
 
     min_digits: int
     max_digits: int

@@ -2,7 +2,7 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 from zlib import crc32
@@ -36,7 +36,7 @@ class SyntheticCorpus(ABC):
     Attributes:
         columns: see ``Corpus``.
         is_made: see ``Corpus``.
-        least_sizes: smallest allowed value of ``data.min_NAME``, by NAME.
+        least_sizes: NAME and the smallest allowed value of ``data.min_NAME``, for each size.
         num_train: number of training examples.
         num_validation: number of validation examples, with the sizes of training.
         num_test: number of test examples, which may also have larger sizes.
@@ -49,7 +49,7 @@ class SyntheticCorpus(ABC):
 
     columns: ClassVar[tuple[str, ...]]
     is_made: ClassVar[bool] = True
-    least_sizes: ClassVar[Mapping[str, int]]
+    least_sizes: ClassVar[tuple[tuple[str, int], ...]]
 
     num_train: int
     num_validation: int
@@ -60,7 +60,7 @@ class SyntheticCorpus(ABC):
         for name in ("num_train", "num_validation", "num_test"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)}: expected at least 1")
-        for name, least in self.least_sizes.items():
+        for name, least in self.least_sizes:
             low, high, test_high = (getattr(self, f"{end}_{name}") for end in ("min", "max", "test_max"))
             if low < least:
                 raise ValueError(f"data.min_{name}={low}: expected at least {least}")
@@ -73,10 +73,19 @@ class SyntheticCorpus(ABC):
     def info(self) -> CorpusInfo:
         return CorpusInfo()
 
+    def check_fits_length(self, name: str, words: int, share: str) -> None:
+        """Checks that the longest texts have room for the largest value of a size, which takes ``words`` words each."""
+        for end in ("max", "test_max"):
+            value, length = getattr(self, f"{end}_{name}"), getattr(self, f"{end}_length")
+            if words * value > length:
+                raise ValueError(
+                    f"data.{end}_{name}={value}: expected at most {length // words}, {share} of data.{end}_length"
+                )
+
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the sizes of an example, in the order of ``least_sizes``."""
-        largest = "test_max" if is_test else "max"
-        ranges = ((getattr(self, f"min_{name}"), getattr(self, f"{largest}_{name}")) for name in self.least_sizes)
+        end = "test_max" if is_test else "max"
+        ranges = ((getattr(self, f"min_{name}"), getattr(self, f"{end}_{name}")) for name, _ in self.least_sizes)
         return tuple(generator.randint(low, high) for low, high in ranges)
 
     @abstractmethod
@@ -87,11 +96,8 @@ class SyntheticCorpus(ABC):
     def splits(self) -> Splits:
         """Draws the examples. They are the same in every process, and each split is independent of the sizes of the
         others."""
-        return Splits(
-            train=self._draw_split("train", self.num_train),
-            validation=self._draw_split("validation", self.num_validation),
-            test=self._draw_split("test", self.num_test),
-        )
+        sizes = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        return Splits(**{split: self._draw_split(split, size) for split, size in sizes.items()})
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """Returns the best possible score: 1 for the fraction of correct answers."""
