@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -170,10 +170,9 @@ class Hub(HubRows):
 
     @cached_property
     def reader(self) -> Columns:
-        columns = {name: getattr(self, name) for name in self.columns}
-        if self.words is not None or self.messages is not None:
-            columns["text"] = None
-        return Columns(**columns)
+        if self.words is None and self.messages is None:
+            return super().reader
+        return replace(super().reader, text=None)
 
 
 class _HubFiles(HubRows):

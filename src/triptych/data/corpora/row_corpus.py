@@ -6,7 +6,7 @@ Tested by tests/data/corpora/test_hub.py and tests/data/corpora/test_conversatio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -44,10 +44,10 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
     def __post_init__(self) -> None:
         """Checks the settings."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def reader(self) -> Columns:
-        """The column of each field."""
+        """The column of each field: the setting with its name."""
+        return Columns(**{field.name: getattr(self, field.name, None) for field in fields(Columns)})
 
     @abstractmethod
     def rows(self, source: Source) -> Iterator[tuple[SourceLocation, Row]]:
