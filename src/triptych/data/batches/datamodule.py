@@ -7,7 +7,6 @@ import atexit
 import multiprocessing
 import signal
 from collections.abc import Iterable
-from typing import Any
 
 import lightning as L
 import torch
@@ -69,10 +68,6 @@ def training_sampler(
         return WindowSampler(train, step_size=step_size, seed=seed, ranks=ranks, start=start)
     sizes, num_scored = train.sizes, train.num_scored
     return TrainingSampler(sizes=sizes, num_scored=num_scored, step_size=step_size, seed=seed, ranks=ranks, start=start)
-
-
-def _identity(batch: Any) -> Any:
-    return batch
 
 
 class DataModule(L.LightningDataModule):
@@ -167,7 +162,6 @@ class DataModule(L.LightningDataModule):
             batches,
             sampler=sampler,
             batch_size=None,
-            collate_fn=_identity,
             num_workers=self.num_workers,
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             worker_init_fn=ignore_in_worker,
