@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, Dataset
 from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.batch import Batch, EncodedDataset, collate, empty_batch
 from triptych.data.batches.sampler import (
-    SINGLE_RANK,
     MicroBatch,
     RankSlice,
     StepSampler,
@@ -53,7 +52,7 @@ class Collated(Dataset[Batch]):
 
 
 def training_sampler(
-    train: Training, *, step_size: StepSize, seed: int, ranks: RankSlice = SINGLE_RANK, start: int = 0
+    train: Training, *, step_size: StepSize, seed: int, ranks: RankSlice, start: int = 0
 ) -> StepSampler:
     """Makes the sampler of a training split: windows of long texts, or examples.
 
@@ -168,7 +167,7 @@ class DataModule(L.LightningDataModule):
         )
 
     def _ranks(self) -> RankSlice:
-        return SINGLE_RANK if self.trainer is None else RankSlice(self.trainer.global_rank, self.trainer.world_size)
+        return RankSlice() if self.trainer is None else RankSlice(self.trainer.global_rank, self.trainer.world_size)
 
 
 def ignore_in_worker(_: int) -> None:
