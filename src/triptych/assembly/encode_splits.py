@@ -21,8 +21,7 @@ from triptych.data import (
     shard_of,
 )
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
-from triptych.data.batches.datamodule import Training
-from triptych.data.batches.windows import Layout, split_into_windows
+from triptych.data.batches.windows import Layout, Training, split_into_windows
 from triptych.data.example import without_collection
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, get_or_make_best_effort

@@ -14,19 +14,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.batch import Batch, EncodedDataset, collate, empty_batch
-from triptych.data.batches.sampler import (
-    MicroBatch,
-    RankSlice,
-    StepSampler,
-    StepSize,
-    TrainingSampler,
-    evaluation_batches,
-)
-from triptych.data.batches.window_sampler import WindowSampler
-from triptych.data.batches.windows import TrainingWindows
+from triptych.data.batches.sampler import MicroBatch, RankSlice, StepSampler, StepSize, evaluation_batches
+from triptych.data.batches.window_sampler import training_sampler
+from triptych.data.batches.windows import Training, TrainingWindows
 from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
-
-Training = EncodedDataset | TrainingWindows
 
 
 class Collated(Dataset[Batch]):
@@ -49,24 +40,6 @@ class Collated(Dataset[Batch]):
             return collate(items, key.num_labels_in_step, packed=self._packed, indices=key.indices)
         assert not isinstance(self._examples, TrainingWindows)  # every part of a step contains windows
         return empty_batch(self._examples[0], key.num_labels_in_step)
-
-
-def training_sampler(
-    train: Training, *, step_size: StepSize, seed: int, ranks: RankSlice, start: int = 0
-) -> StepSampler:
-    """Makes the sampler of a training split: windows of long texts, or examples.
-
-    Args:
-        train: encoded training split.
-        step_size: see ``StepSampler``, as for the other arguments.
-
-    Raises:
-        ValueError: a step that cannot be split evenly, or that is too small for an example.
-    """
-    if isinstance(train, TrainingWindows):
-        return WindowSampler(train, step_size=step_size, seed=seed, ranks=ranks, start=start)
-    sizes, num_scored = train.sizes, train.num_scored
-    return TrainingSampler(sizes=sizes, num_scored=num_scored, step_size=step_size, seed=seed, ranks=ranks, start=start)
 
 
 class DataModule(L.LightningDataModule):

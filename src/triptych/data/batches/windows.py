@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Integer
 
-from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample
+from triptych.data.batches.batch import IGNORE_INDEX, EncodedDataset, EncodedExample
 
 Layout = Callable[[Int[np.ndarray, " window"]], EncodedExample]
 """Encodes a window, given one token more than its inputs, since the label of each token is the next one."""
@@ -134,6 +134,9 @@ class TrainingWindows:
     def _num_scored(self, num_labels: int) -> int:
         """Returns the number of labels that count towards the loss in a window of ``num_labels`` labels."""
         return self._encode(np.zeros(num_labels + 1, dtype=np.int64)).num_scored
+
+
+Training = EncodedDataset | TrainingWindows
 
 
 def check_window_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:
