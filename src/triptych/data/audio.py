@@ -193,8 +193,7 @@ def log_mel_spectrogram(
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
     energy = np.abs(np.fft.rfft(windows * hann)) ** 2 @ mel_filters(rate, size, num_mels)
     decades = np.log10(np.maximum(energy, FLOOR))
-    frames: Float[np.ndarray, "frames mels"] = (np.maximum(decades, decades.max() - LOUDEST) + 4) / 4
-    return frames.astype(np.float32)
+    return np.asarray((np.maximum(decades, decades.max() - LOUDEST) + 4) / 4, np.float32)
 
 
 @cache
@@ -211,8 +210,7 @@ def mel_filters(rate: int, size: int, num_mels: int) -> Float[np.ndarray, "frequ
     rising = (places - corners[:-2]) / (corners[1:-1] - corners[:-2])
     falling = (corners[2:] - places) / (corners[2:] - corners[1:-1])
     triangles = np.maximum(0, np.minimum(rising, falling))
-    filters: Float[np.ndarray, "frequencies mels"] = triangles * 2 / (corners[2:] - corners[:-2])
-    return filters
+    return np.asarray(triangles * 2 / (corners[2:] - corners[:-2]))
 
 
 def _mel(hertz: float) -> float:
