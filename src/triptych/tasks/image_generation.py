@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.config import error_prefix
-from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, as_image, collate
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, collate
 from triptych.models.generation import LogitsProcessors, Sampling
 from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.generative import GenerativeTask
@@ -146,10 +145,7 @@ class ImageGeneration(GenerativeTask):
         Raises:
             ValueError: if the image is missing or has another size.
         """
-        with error_prefix(f"{example.where}: "):
-            if example.image is None:
-                raise ValueError("there is no image")
-            values = as_image(example.image, self.shape, "task.num_channels, task.image_size")
+        values = example.pixels(self.shape, "task.num_channels, task.image_size")
         digits = np.clip(np.rint(values.reshape(len(values), -1) * (self.levels - 1)), 0, self.levels - 1)
         codes: Int[np.ndarray, " pixels"] = np.zeros(self.num_pixels, np.int64)
         for of_channel in digits.astype(np.int64):

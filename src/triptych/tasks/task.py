@@ -12,19 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.config import error_prefix
-from triptych.data import (
-    IGNORE_INDEX,
-    Audio,
-    Batch,
-    CorpusInfo,
-    EncodedExample,
-    Example,
-    Image,
-    LongText,
-    Tokenizer,
-    as_image,
-)
+from triptych.data import IGNORE_INDEX, Audio, Batch, CorpusInfo, EncodedExample, Example, Image, LongText, Tokenizer
 from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import Pooling
 from triptych.tasks.audio_inputs import AudioInputs
@@ -392,10 +380,7 @@ class Task(ABC):
             ValueError: if the image is missing or has another size.
         """
         assert self.image_shape is not None
-        with error_prefix(f"{example.where}: "):
-            if example.image is None:
-                raise ValueError("there is no image")
-            return as_image(example.image, self.image_shape)
+        return example.pixels(self.image_shape)
 
     @property
     def device(self) -> torch.device:
