@@ -68,7 +68,6 @@ class ImageGeneration(GenerativeTask):
     title = "Image generation"
     compared_by = (BITS_PER_DIMENSION,)
     columns = ("image", "target")
-    unsupported: ClassVar[Mapping[str, str]] = {}
 
     label_smoothing: float = field(default=0.0, init=False)
     max_new_tokens: int = field(init=False)
@@ -147,15 +146,12 @@ class ImageGeneration(GenerativeTask):
         """
         values = example.pixels(self.shape, "task.num_channels, task.image_size")
         digits = np.clip(np.rint(values.reshape(len(values), -1) * (self.levels - 1)), 0, self.levels - 1)
-        codes: Int[np.ndarray, " pixels"] = np.zeros(self.num_pixels, np.int64)
-        for of_channel in digits.astype(np.int64):
-            codes = codes * self.levels + of_channel
-        return codes
+        return np.asarray(np.ravel_multi_index(tuple(digits.astype(np.int64)), (self.levels,) * self.num_channels))
 
     def image_of(self, codes: Int[np.ndarray, " pixels"]) -> Image:
         """Returns the image with these codes; the inverse of ``codes_of``."""
-        digits = np.stack([codes // self.levels**place % self.levels for place in reversed(range(self.shape[0]))])
-        return Image.of(digits.reshape(self.shape) / (self.levels - 1))
+        digits = np.unravel_index(codes, (self.levels,) * self.num_channels)
+        return Image.of(np.reshape(digits, self.shape) / (self.levels - 1))
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates the text, and keeps all pixels."""
@@ -282,7 +278,7 @@ class ImageGeneration(GenerativeTask):
     def _name_pixel(self, code: int) -> str:
         if code == self.num_codes:
             return "?"
-        return "/".join(str(code // self.levels**place % self.levels) for place in reversed(range(self.shape[0])))
+        return "/".join(map(str, np.unravel_index(code, (self.levels,) * self.num_channels)))
 
 
 def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:
