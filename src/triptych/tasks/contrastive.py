@@ -135,8 +135,7 @@ class Matches(ExactSum):
     def __init__(self, width: int, ranks: Sequence[int]) -> None:
         super().__init__()
         self.width, self.ranks = width, tuple(ranks)
-        ways = ("image_to_text", "text_to_image")
-        self.names = ("loss", *(f"{way}_recall_{k}" for way in ways for k in ranks))
+        self.names = ("loss", *(f"{way}_recall_{k}" for way in ("image_to_text", "text_to_image") for k in ranks))
         self.of_each: Mapping[int, RetrievalRanks] = {}
 
     def update(  # type: ignore[override]

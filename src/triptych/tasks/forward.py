@@ -26,8 +26,7 @@ def run_network(
     """
     answered: Tensor
     # Without pooling, a causal stack needs no mask for padding on the right; the plain triangle has a faster kernel.
-    is_pooled = network.head.pooling != "none"
-    mask = batch.mask if is_pooled or network.architecture == "encoder_only" else None
+    mask = batch.mask if network.head.pooling != "none" or network.architecture == "encoder_only" else None
     lengths = {"lengths": batch.lengths, "num_global_tokens": num_global_tokens}
     sources = {"source": batch.source, "source_mask": batch.source_mask}
     if (token_types := token_types_of(network, batch)) is not None:
