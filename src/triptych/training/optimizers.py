@@ -134,10 +134,8 @@ class CombinedOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Performs a step of each optimizer, with the shared groups and state, which a checkpoint may have restored."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         groups = iter(self.param_groups)
         for part, size in zip(self._parts, self._sizes, strict=True):
             part.param_groups, part.state = [next(groups) for _ in range(size)], self.state
