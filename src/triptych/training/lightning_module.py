@@ -129,8 +129,7 @@ class TrainingModule(L.LightningModule):
         Raises:
             NonFiniteError: if the loss or the gradient is not finite.
         """
-        limit = gradient_clip_val or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), gradient_clip_val or float("inf"))
         # the fused AdamW of PyTorch skips a step if its attribute found_inf, a tensor on the device, is 1
         may_look_later = (
             isinstance(optimizer, torch.optim.AdamW)

@@ -155,8 +155,7 @@ class CostTracker(L.Callback):
         self.shapes[shape] += 1
         self.unanswered += unanswered
         self.flops += self.cost.of_batch(shape, unanswered=unanswered)
-        ends_update = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if ends_update and pl_module.is_logged(trainer.global_step):
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and pl_module.is_logged(trainer.global_step):
             all_tokens, all_slots = self._log_spent(trainer, pl_module)
             now = (all_tokens, all_slots, self.seconds)
             tokens, slots, seconds = (new - old for new, old in zip(now, self._logged, strict=True))
