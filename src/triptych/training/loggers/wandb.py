@@ -158,9 +158,7 @@ class WandbLogger(LightningWandbLogger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Logs metrics, until the W&B process has ended: a scheduler may end it before the run has saved."""
         try:
-            super().log_metrics(
-                {name: value for name, value in metrics.items() if name != "epoch"}, step
-            )  # counts steps
+            super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
         except ConnectionError:
             if not self._is_lost:
                 log.warning("the W&B process has exited; the run only logs to metrics.csv from now on")
