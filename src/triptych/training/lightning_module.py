@@ -216,19 +216,15 @@ class TrainingModule(L.LightningModule):
         return dict(metrics.items())
 
     def _log_metrics(self, stage: str) -> None:
-        metrics = self.metrics_of(stage)
-        results = {name: torch.as_tensor(metric.compute()) for name, metric in metrics.items()}
-        self.matrix_metrics |= {
-            f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2
-        }
-        values = {name: float(result) for name, result in results.items() if result.ndim == 0}
-        for name, result in results.items():
-            if result.ndim == 1:  # a metric with several values
-                metric: Any = metrics[name]
-                values |= zip(metric.names, result.tolist(), strict=True)
+        values: dict[str, float] = {}
+        for name, metric in self.metrics_of(stage).items():
+            result = torch.as_tensor(metric.compute())
+            if result.ndim == 2:
+                self.matrix_metrics[f"{stage}/{name}"] = result.tolist()
+            else:  # one value, or several with names
+                values |= zip(getattr(metric, "names", [name]), result.view(-1).tolist(), strict=True)
+            metric.reset()
         self.log_dict({f"{stage}/{name}": value for name, value in self.task.derived_metrics(values).items()})
-        for of_stage in metrics.values():
-            of_stage.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the losses of each rank that are not logged yet, and the number of skipped steps."""
