@@ -131,11 +131,8 @@ class TrainingModule(L.LightningModule):
         """
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), gradient_clip_val or float("inf"))
         # the fused AdamW of PyTorch skips a step if its attribute found_inf, a tensor on the device, is 1
-        may_look_later = (
-            isinstance(optimizer, torch.optim.AdamW)
-            and optimizer.defaults["fused"]
-            and self.device.type not in ("cpu", "mps")
-        )
+        is_fused = isinstance(optimizer, torch.optim.AdamW) and optimizer.defaults["fused"]
+        may_look_later = is_fused and self.device.type not in ("cpu", "mps")
         if isinstance(norm, DTensor):  # each process has a shard of the gradient
             norm, may_look_later = norm.full_tensor(), False
         loss, step = torch.stack(self._step_losses).mean(), self.trainer.global_step + 1
