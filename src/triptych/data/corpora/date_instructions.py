@@ -60,20 +60,12 @@ class DateInstructions(Dates):
         if task not in ("chat", "text_to_text"):
             return {}
         talks = [example.messages or () for example in examples]
-        given = {messages[0].content.partition(": ")[2] for messages in talks if not _sorts(messages)}
-        numbers = {
-            text: [number for _, style, number in found if style == GIVEN]
-            for text, found in self._sources(given).items()
-        }
-        best = [
-            1.0
-            if _sorts(messages)
-            else certainty(
-                self._answer(messages[-2].content.partition(": ")[0], number)
-                for number in numbers[messages[0].content.partition(": ")[2]]
-            )
-            for messages in talks
-        ]
+        of_one = [messages for messages in talks if not _sorts(messages)]
+        sources = self._sources(messages[0].content.partition(": ")[2] for messages in of_one)
+        best = [1.0] * (len(talks) - len(of_one))
+        for messages in of_one:
+            asked, text = messages[-2].content.partition(": ")[0], messages[0].content.partition(": ")[2]
+            best.append(certainty(self._answer(asked, number) for _, style, number in sources[text] if style == GIVEN))
         return {"exact_match": fmean(best)}
 
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:

@@ -253,11 +253,8 @@ class Dates:
         line_with_calendar, continuation_with_calendar = bits(calendar=True)
         if architecture != "decoder_only":
             return {"bits_per_byte": continuation, "bits_per_byte_with_calendar": continuation_with_calendar}
-        return {
-            "bits_per_byte": line,
-            "bits_per_byte_with_calendar": line_with_calendar,
-            "continuation_bits_per_byte": continuation,
-        }
+        found = {"bits_per_byte": line, "bits_per_byte_with_calendar": line_with_calendar}
+        return {**found, "continuation_bits_per_byte": continuation}
 
     def _line_probabilities(self, texts: Iterable[str], *, calendar: bool) -> dict[str, float]:
         """Computes p(text) of each text, or p'(text) without the calendar."""
