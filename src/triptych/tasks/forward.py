@@ -12,11 +12,7 @@ from triptych.nn import Network, PackedLayout, Targets
 
 
 def run_network(
-    network: Network,
-    batch: Batch,
-    targets: Targets | None = None,
-    *,
-    num_global_tokens: Int[Tensor, " rows"] | None = None,
+    network: Network, batch: Batch, targets: Targets | None, num_global_tokens: Int[Tensor, " rows"] | None
 ) -> Float[Tensor, "*rows_length_outputs"]:
     """Returns the logits of the network, or the sum of its losses.
 

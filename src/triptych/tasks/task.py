@@ -389,7 +389,7 @@ class Task(ABC):
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "*rows_length_outputs"]:
         """Returns the logits of the network, or the sum of its losses; see ``run_network``."""
-        return run_network(self.network, batch, targets, num_global_tokens=self.num_global_tokens(batch))
+        return run_network(self.network, batch, targets, self.num_global_tokens(batch))
 
     def num_global_tokens(self, batch: Batch) -> Int[Tensor, " rows"] | None:
         """Returns the number of leading global tokens of each text, for attention with global tokens; None: one."""
