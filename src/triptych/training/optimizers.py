@@ -108,12 +108,8 @@ class Muon(_OptimizerBase):
         inner = {id(m.weight) for block in blocks for m in block.modules() if isinstance(m, nn.Linear)}
         matrices, rest = decay_groups(module, self.weight_decay)
         parameters = cast(list[nn.Parameter], matrices["params"])
-        muon = torch.optim.Muon(
-            [{**matrices, "params": [p for p in parameters if id(p) in inner]}],
-            lr=self.lr,
-            momentum=self.momentum,
-            adjust_lr_fn="match_rms_adamw",
-        )
+        of_blocks = [{**matrices, "params": [p for p in parameters if id(p) in inner]}]
+        muon = torch.optim.Muon(of_blocks, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
         others = [{**matrices, "params": [p for p in parameters if id(p) not in inner]}, rest]
         adamw = torch.optim.AdamW(others, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps)
         return CombinedOptimizer(muon, adamw)
@@ -179,9 +175,8 @@ class ScheduleFreeAdamW(_OptimizerBase):
         check_schedule_free()
         from triptych.training.schedule_free import ScheduleFree
 
-        optimizer = ScheduleFree(
-            decay_groups(module, self.weight_decay), lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps
-        )
+        groups = decay_groups(module, self.weight_decay)
+        optimizer = ScheduleFree(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps)
         optimizer.train()
         return optimizer
 
