@@ -420,12 +420,9 @@ class Task(ABC):
         Args:
             label_smoothing: fraction of each label that is spread over all outputs.
         """
+        rows = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
         return F.cross_entropy(
-            logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
-            batch.labels.flatten(),
-            ignore_index=IGNORE_INDEX,
-            reduction="sum",
-            label_smoothing=label_smoothing,
+            rows, batch.labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=label_smoothing
         )
 
 
