@@ -167,10 +167,8 @@ class Matches(ExactSum):
         texts, images = rows[:, 4:].view(-1, 2, self.width).unbind(1)
         losses = _in_parts(lambda part: _losses(part, texts, images, keys), len(rows))
         matches = _in_parts(lambda part: _find(part, texts, images, keys), len(rows))
-        self.of_each = {
-            int(index): RetrievalRanks(*map(int, match))
-            for index, match in zip(rows[:, 0].tolist(), matches.tolist(), strict=True)
-        }
+        of_rows = [RetrievalRanks(*match) for match in matches.tolist()]
+        self.of_each = dict(zip(rows[:, 0].long().tolist(), of_rows, strict=True))
         shares = [(ranks <= k).double().mean() for ranks in matches[:, 1:].T for k in self.ranks]
         return torch.stack((losses.mean(), *shares))
 

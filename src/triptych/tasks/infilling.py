@@ -101,12 +101,10 @@ class Infilling(SequenceToSequence):
             random = np.random.default_rng((self.seed, draw))
             stay = (random.random(len(examples)) >= self.fim_rate) & (self.architecture == "decoder_only")
             suffix_first = random.random(len(examples)) < self.fim_spm_rate
-            cut = [
-                ("", "", "") if stays else cut_out(example.text, self.middle, random)
-                for example, stays in zip(examples, stay, strict=True)
-            ]
+            pairs = list(zip(examples, stay, strict=True))
+            cut = [("", "", "") if stays else cut_out(example.text, self.middle, random) for example, stays in pairs]
             laid_out = self._laid_out(examples, cut, suffix_first.tolist())
-            wholes = iter(self.tokenizer.encode([e.text for e, stays in zip(examples, stay, strict=True) if stays]))
+            wholes = iter(self.tokenizer.encode([example.text for example, stays in pairs if stays]))
             encoded += [
                 self.lay_out([special.bos], next(wholes), item.example) if stays else self._learned(item)
                 for item, stays in zip(laid_out, stay, strict=True)
