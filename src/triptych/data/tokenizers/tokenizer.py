@@ -357,9 +357,7 @@ class Tokenizer:
     def _word_limits(self) -> Bool[np.ndarray, "3 vocab"]:
         """Whether each token starts with whitespace, ends in whitespace, and is only whitespace."""
         if self.reads_words:
-            starts = np.ones(self.vocab_size, dtype=bool)
-            starts[list(self._continuations)] = False
-            return np.stack([starts, np.zeros_like(starts), np.zeros_like(starts)])
+            return np.array([(i not in self._continuations, False, False) for i in range(self.vocab_size)]).T
         return np.array([(t[:1].isspace(), t[-1:].isspace(), t.isspace()) for t in self._texts[1]]).T
 
     @cached_property
