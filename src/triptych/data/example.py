@@ -133,10 +133,8 @@ def each_answer(example: Example) -> list[Example]:
     if example.messages is None:
         return [example]
     ends = [i for i, message in enumerate(example.messages, 1) if message.role == ANSWERING]
-    return [
-        replace(conversation(example.messages[:end], example.place), difficulty={"turn": turn})
-        for turn, end in enumerate(ends, 1)
-    ]
+    talks = [conversation(example.messages[:end], example.place) for end in ends]
+    return [replace(talk, difficulty={"turn": turn}) for turn, talk in enumerate(talks, 1)]
 
 
 def check_conversation(messages: Sequence[Message]) -> None:

@@ -88,11 +88,9 @@ def split_into_windows(line: EncodedExample, length: int, stride: int) -> list[E
     """
     if len(line.inputs) <= length:
         return [line]
+    text = np.append(line.inputs, line.labels[-1])
     windows = Windows(
-        [np.append(line.inputs, line.labels[-1])],
-        length=length,
-        stride=stride,
-        encode=lambda ids: EncodedExample(ids[:-1], ids[1:], example=line.example),
+        [text], length=length, stride=stride, encode=lambda ids: EncodedExample(ids[:-1], ids[1:], example=line.example)
     )
     return [replace(windows[i], prefix=max(line.prefix - i * stride, 0)) for i in range(len(windows.sizes))]
 

@@ -91,13 +91,8 @@ class Brackets(SyntheticCorpus):
             others = [other for other in range(self.kinds) if other != kind]
             brackets[place] = (opens, generator.choice(others)) if others else (not opens, kind)
         words = tuple(f"({kind}" if opens else f"{kind})" for opens, kind in brackets)
-        return Example(
-            " ".join(words),
-            label=self.info.labels[is_balanced],
-            words=words,
-            tags=_tag(brackets),
-            difficulty={"length": length, "depth": deepest},
-        )
+        label, difficulty = self.info.labels[is_balanced], {"length": length, "depth": deepest}
+        return Example(" ".join(words), label=label, words=words, tags=_tag(brackets), difficulty=difficulty)
 
 
 def _tag(brackets: Sequence[tuple[bool, int]]) -> tuple[str, ...]:

@@ -112,11 +112,9 @@ class Addition(SyntheticCorpus):
         """Draws two numbers without leading zeros."""
         (digits,) = sizes
         first, second = (generator.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits) for _ in range(2))
-        return Example(
-            f"{self._write(first)} + {self._write(second)}",
-            target=self._write(first + second),
-            difficulty={"digits": digits, "carries": longest_carry(first, second)},
-        )
+        text = f"{self._write(first)} + {self._write(second)}"
+        difficulty = {"digits": digits, "carries": longest_carry(first, second)}
+        return Example(text, target=self._write(first + second), difficulty=difficulty)
 
     def _write(self, number: int) -> str:
         return " ".join(str(number)[:: -1 if self.lowest_first else 1])
