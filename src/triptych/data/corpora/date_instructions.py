@@ -68,10 +68,9 @@ class DateInstructions(Dates):
             best.append(certainty(self._answer(asked, number) for _, style, number in sources[text] if style == GIVEN))
         return {"exact_match": fmean(best)}
 
-    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self.seed} {split}")
+    def _draw(self, generator: random.Random, size: int, numbers: Sequence[int]) -> list[Example]:
         draw = (self._talk_of_one, self._talk_of_several)
-        return [generator.choice(draw)(generator, numbers) for _ in range(self._sizes[split])]
+        return [generator.choice(draw)(generator, numbers) for _ in range(size)]
 
     def _talk_of_one(self, generator: random.Random, numbers: Sequence[int]) -> Example:
         number = generator.choice(numbers)
@@ -113,8 +112,7 @@ class DateInstructions(Dates):
 
     @cached_property
     def _weekdays(self) -> dict[int, str]:
-        weekdays: dict[int, str] = Locale.parse("en").days["format"]["wide"]
-        return weekdays
+        return dict(Locale.parse("en").days["format"]["wide"])
 
 
 def _talk(said: Sequence[tuple[str, str]]) -> Example:
