@@ -5,7 +5,6 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -50,12 +49,9 @@ class Bits(SyntheticCorpus):
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes
         words = tuple(generator.choices("01", k=length))
-        tags = self._tag(words)
-        return Example(" ".join(words), label=tags[-1], words=words, tags=tags, difficulty={"length": length})
-
-    def _tag(self, words: Sequence[str]) -> tuple[str, ...]:
         ones = accumulate(map(int, words))
-        return tuple(self.classify(count, seen - count) for seen, count in enumerate(ones, 1))
+        tags = tuple(self.classify(count, seen - count) for seen, count in enumerate(ones, 1))
+        return Example(" ".join(words), label=tags[-1], words=words, tags=tags, difficulty={"length": length})
 
 
 class Parity(Bits):
