@@ -266,8 +266,7 @@ class ImageGeneration(GenerativeTask):
             drawn = self.first + self.sampling.choose(logits, generator)
             now = ((orders >= low) & (orders < high)).flatten()
             tokens[places] = torch.where(now, drawn, tokens[places])
-        found: list[list[int]] = tokens[places].view(len(given), -1).tolist()
-        return found
+        return list(tokens[places].view(len(given), -1).tolist())
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
         """Returns readable names of tokens; the name of a pixel is its levels."""
