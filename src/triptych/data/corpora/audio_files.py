@@ -36,10 +36,8 @@ class AudioRows(RowCorpus[str]):
         example = super().example(row, place)
         return self.audio_reader.with_audio(example, self.reader, row, self.file_of(example))
 
-    def _read(self, source: str) -> list[Example]:
-        examples = super()._read(source)
+    def report_changes(self, source: str) -> None:
         self.audio_reader.report_changes(source)
-        return examples
 
 
 @dataclass(kw_only=True)

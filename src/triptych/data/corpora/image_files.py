@@ -38,10 +38,8 @@ class ImageRows(RowCorpus[str]):
         example = super().example(row, place)
         return self.images.with_image(example, self.reader, row, self.file_of(example))
 
-    def _read(self, source: str) -> list[Example]:
-        examples = super()._read(source)
-        self.images.tell(source)
-        return examples
+    def report_changes(self, source: str) -> None:
+        self.images.report_changes(source)
 
 
 @dataclass(kw_only=True)
