@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from statistics import fmean
 
 from babel import Locale
@@ -49,9 +50,7 @@ class DateInstructions(Dates):
 
     def splits(self) -> Splits:
         found = super().splits()
-        validation, test = (
-            [answer for example in part for answer in each_answer(example)] for part in (found.validation, found.test)
-        )
+        validation, test = ([*chain(*map(each_answer, part))] for part in (found.validation, found.test))
         return Splits(found.train, validation, test)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
