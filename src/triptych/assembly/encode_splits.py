@@ -11,8 +11,7 @@ from triptych.config import counted
 from triptych.config.run_settings import EncodingSettings
 from triptych.data import EncodedDataset, EncodedExample, EncodedListDataset, LongText, Shard, shard_of
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
-from triptych.data.batches.datamodule import Training
-from triptych.data.batches.windows import Layout, TrainingWindows, Windows, split_into_windows
+from triptych.data.batches.windows import Layout, Training, TrainingWindows, Windows, split_into_windows
 from triptych.data.example import Example, without_collection
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, get_or_make_best_effort

@@ -8,8 +8,8 @@ from triptych.config import counted
 from triptych.config.run_settings import LoaderSettings, RunSettings, TrainerSettings
 from triptych.data import DataModule, LongText, Splits, TrainingWindows
 from triptych.data.batches.arrays import EncodedArrays
-from triptych.data.batches.datamodule import Training
 from triptych.data.batches.sampler import StepSize
+from triptych.data.batches.windows import Training
 from triptych.tasks import Task
 from triptych.training.hardware import is_on_cpu
 

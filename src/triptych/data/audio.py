@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from triptych.config import error_prefix
+
 LOUDEST, FLOOR = 8.0, 1e-10
 """Dynamic range of the spectrogram in decades below its maximum; and the minimum energy."""
 OVERSHOOT, FULL_SCALE = 2.0, 2.0**15
@@ -111,8 +113,7 @@ def read_audio(path: Path, content: bytes | None = None) -> tuple[Audio, tuple[s
     import soundfile  # type: ignore[import-untyped]  # optional dependency
 
     try:
-        file = path if content is None else BytesIO(content)
-        samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
+        samples, rate = soundfile.read(path if content is None else BytesIO(content), dtype="float64", always_2d=True)
         check_is_whole(path, path.read_bytes() if content is None else content)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path}: not a readable audio file ({str(error).rpartition(': ')[2]})") from None
@@ -129,10 +130,8 @@ def read_audio(path: Path, content: bytes | None = None) -> tuple[Audio, tuple[s
     mono = samples.mean(1)
     if np.abs(mono).max(initial=0) > 1:
         done.append("clipped")
-    try:
+    with error_prefix(f"{path}: "):
         return Audio.of(mono, rate), tuple(done)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def check_is_whole(path: Path, content: bytes) -> None:
@@ -194,8 +193,7 @@ def log_mel_spectrogram(
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
     energy = np.abs(np.fft.rfft(windows * hann)) ** 2 @ mel_filters(rate, size, num_mels)
     decades = np.log10(np.maximum(energy, FLOOR))
-    frames: Float[np.ndarray, "frames mels"] = (np.maximum(decades, decades.max() - LOUDEST) + 4) / 4
-    return frames.astype(np.float32)
+    return np.asarray((np.maximum(decades, decades.max() - LOUDEST) + 4) / 4, np.float32)
 
 
 @cache
@@ -212,8 +210,7 @@ def mel_filters(rate: int, size: int, num_mels: int) -> Float[np.ndarray, "frequ
     rising = (places - corners[:-2]) / (corners[1:-1] - corners[:-2])
     falling = (corners[2:] - places) / (corners[2:] - corners[1:-1])
     triangles = np.maximum(0, np.minimum(rising, falling))
-    filters: Float[np.ndarray, "frequencies mels"] = triangles * 2 / (corners[2:] - corners[:-2])
-    return filters
+    return np.asarray(triangles * 2 / (corners[2:] - corners[:-2]))
 
 
 def _mel(hertz: float) -> float:

@@ -9,8 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Float
+
+from triptych.config import error_prefix
 from triptych.data.audio import Audio
-from triptych.data.images import Image
+from triptych.data.images import Image, as_image
 
 SourceLocation = tuple[Path, int | str]
 """A file or a dataset, and the position in it: a line number, or a text such as "row 7"."""
@@ -103,6 +107,17 @@ class Example:
         """The start of a message about the example."""
         return repr(self.text[:60]) if self.place is None else at(self.place)
 
+    def pixels(self, shape: tuple[int, int, int], of: str = "patches") -> Float[np.ndarray, "channels height width"]:
+        """Returns the pixels of the image, from 0 to 1; the arguments are those of ``as_image``.
+
+        Raises:
+            ValueError: if the image is missing or has another size.
+        """
+        with error_prefix(f"{self.where}: "):
+            if self.image is None:
+                raise ValueError("there is no image")
+            return as_image(self.image, shape, of)
+
 
 def conversation(messages: Sequence[Message], place: SourceLocation | None = None) -> Example:
     """Makes the example of a conversation. Its target is the last message, and its text the previous messages, one per
@@ -118,10 +133,8 @@ def each_answer(example: Example) -> list[Example]:
     if example.messages is None:
         return [example]
     ends = [i for i, message in enumerate(example.messages, 1) if message.role == ANSWERING]
-    return [
-        replace(conversation(example.messages[:end], example.place), difficulty={"turn": turn})
-        for turn, end in enumerate(ends, 1)
-    ]
+    talks = [conversation(example.messages[:end], example.place) for end in ends]
+    return [replace(talk, difficulty={"turn": turn}) for turn, talk in enumerate(talks, 1)]
 
 
 def check_conversation(messages: Sequence[Message]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
@@ -131,8 +131,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return "".join(written)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        parsed: nodes.Template = _WithoutConcat().visit(super()._parse(source, name, filename))
-        return parsed
+        return cast(nodes.Template, _WithoutConcat().visit(super()._parse(source, name, filename)))
 
 
 class _WithoutConcat(NodeTransformer):

@@ -29,8 +29,9 @@ from triptych.data import (
     WordLevel,
     WordPiece,
 )
-from triptych.data.batches.datamodule import Collated, training_sampler
+from triptych.data.batches.datamodule import Collated
 from triptych.data.batches.sampler import RankSlice
+from triptych.data.batches.window_sampler import training_sampler
 from triptych.models.flops import BatchShape
 from triptych.nn import PatchEmbedding
 from triptych.training.callbacks.cost_tracker import shape_of

@@ -51,8 +51,7 @@ class AudioInputs:
         if not self.has_speakers:
             return frames
         mean = self.speaker_means.get(example.audio.speaker, mean_frame([frames]))
-        without: Float[np.ndarray, "frames mels"] = frames - mean
-        return without
+        return np.asarray(frames - mean)
 
     def update_speaker_means(self, sounds: Sequence[Audio]) -> None:
         """Computes the mean frame of each speaker from these clips, if the corpus has speakers."""
@@ -82,5 +81,4 @@ class AudioInputs:
 
 def mean_frame(sounds: Sequence[Float[np.ndarray, "_frames mels"]]) -> Float[np.ndarray, " mels"]:
     """Returns the mean of all frames of these clips, summed in float64 (a speaker may have hours of audio)."""
-    mean: Float[np.ndarray, " mels"] = np.concatenate(sounds).mean(0, dtype=np.float64)
-    return mean.astype(np.float32)
+    return np.asarray(np.concatenate(sounds).mean(0, dtype=np.float64), np.float32)

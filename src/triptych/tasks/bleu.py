@@ -69,8 +69,7 @@ class CorpusScore(Metric):
 
     def compute(self) -> float:
         """Returns the score."""
-        score: float = self._score._compute_score_from_stats(self.statistics.tolist()).score
-        return score
+        return float(self._score._compute_score_from_stats(self.statistics.tolist()).score)
 
 
 def chrf_of_each(outputs: Sequence[str], references: Sequence[str]) -> list[float]:

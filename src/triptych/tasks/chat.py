@@ -78,19 +78,17 @@ class Chat(TextToText):
         Raises:
             ValueError: if an example has no messages, or the template cannot format it.
         """
-        return [
-            self._of_answer(parts, len(parts) // 2, example)
-            for parts, example in zip(self._pieces(examples), examples, strict=True)
-        ]
+        pairs = zip(self._pieces(examples), examples, strict=True)
+        return [self._of_answer(parts, len(parts) // 2, example) for parts, example in pairs]
 
     def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes whole conversations for a decoder-only model, and each answer separately for the others."""
-        pieces = self._pieces(examples)
+        pairs = zip(self._pieces(examples), examples, strict=True)
         if self.architecture == "decoder_only":
-            return [self._of_all(parts, example) for parts, example in zip(pieces, examples, strict=True)]
+            return [self._of_all(parts, example) for parts, example in pairs]
         return [
             self._of_answer(parts, number, example)
-            for parts, example in zip(pieces, examples, strict=True)
+            for parts, example in pairs
             for number in range(1, len(parts) // 2 + 1)
         ]
 

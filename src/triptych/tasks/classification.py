@@ -93,10 +93,8 @@ class Classification(SequenceTask):
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
         """Returns the most likely class of each input, with the probability of every class."""
-        return [
-            ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))
-            for row in self.outputs(texts).softmax(-1).tolist()
-        ]
+        rows, labels = self.outputs(texts).softmax(-1).tolist(), self.labels
+        return [ClassPrediction(labels[int(np.argmax(row))], dict(zip(labels, row, strict=True))) for row in rows]
 
 
 def calibration_error(confidences: Float[Tensor, " guesses"], hits: Float[Tensor, " guesses"]) -> Float[Tensor, ""]:

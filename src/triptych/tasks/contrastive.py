@@ -135,8 +135,7 @@ class Matches(ExactSum):
     def __init__(self, width: int, ranks: Sequence[int]) -> None:
         super().__init__()
         self.width, self.ranks = width, tuple(ranks)
-        ways = ("image_to_text", "text_to_image")
-        self.names = ("loss", *(f"{way}_recall_{k}" for way in ways for k in ranks))
+        self.names = ("loss", *(f"{way}_recall_{k}" for way in ("image_to_text", "text_to_image") for k in ranks))
         self.of_each: Mapping[int, RetrievalRanks] = {}
 
     def update(  # type: ignore[override]
@@ -168,10 +167,8 @@ class Matches(ExactSum):
         texts, images = rows[:, 4:].view(-1, 2, self.width).unbind(1)
         losses = _in_parts(lambda part: _losses(part, texts, images, keys), len(rows))
         matches = _in_parts(lambda part: _find(part, texts, images, keys), len(rows))
-        self.of_each = {
-            int(index): RetrievalRanks(*map(int, match))
-            for index, match in zip(rows[:, 0].tolist(), matches.tolist(), strict=True)
-        }
+        of_rows = [RetrievalRanks(*match) for match in matches.tolist()]
+        self.of_each = dict(zip(rows[:, 0].long().tolist(), of_rows, strict=True))
         shares = [(ranks <= k).double().mean() for ranks in matches[:, 1:].T for k in self.ranks]
         return torch.stack((losses.mean(), *shares))
 

@@ -43,9 +43,8 @@ def objective_for(architecture: str, objective: str | None) -> Objective:
     choices = OBJECTIVES[architecture]
     if objective is None:
         return choices[0]
-    for choice in choices:
-        if objective == choice:
-            return choice
+    if objective in choices:
+        return objective
     reason = f"{REASONS[architecture]}; " if any(objective in others for others in OBJECTIVES.values()) else ""
     raise ValueError(
         f"task.objective={objective} on model={architecture}: {reason}expected {' or '.join(choices)}, or null"
@@ -125,7 +124,7 @@ class Denoising(GenerativeTask):
     def _hide(self, ids: list[int], random: np.random.Generator) -> EncodedExample:
         special = self.tokenizer.special
         if self.objective == "next_token":
-            return EncodedExample(np.array([special.bos, *ids]), np.array([*ids, special.eos]))
+            return self.lay_out([special.bos], ids)
         if self.objective == "masked_lm":
             begins = self.tokenizer.begins_word(ids) if self.whole_word_masking else np.ones(len(ids), dtype=bool)
             tokens, labels = mask_tokens(

@@ -12,11 +12,7 @@ from triptych.nn import Network, PackedLayout, Targets
 
 
 def run_network(
-    network: Network,
-    batch: Batch,
-    targets: Targets | None = None,
-    *,
-    num_global_tokens: Int[Tensor, " rows"] | None = None,
+    network: Network, batch: Batch, targets: Targets | None, num_global_tokens: Int[Tensor, " rows"] | None
 ) -> Float[Tensor, "*rows_length_outputs"]:
     """Returns the logits of the network, or the sum of its losses.
 
@@ -26,8 +22,7 @@ def run_network(
     """
     answered: Tensor
     # Without pooling, a causal stack needs no mask for padding on the right; the plain triangle has a faster kernel.
-    is_pooled = network.head.pooling != "none"
-    mask = batch.mask if is_pooled or network.architecture == "encoder_only" else None
+    mask = batch.mask if network.head.pooling != "none" or network.architecture == "encoder_only" else None
     lengths = {"lengths": batch.lengths, "num_global_tokens": num_global_tokens}
     sources = {"source": batch.source, "source_mask": batch.source_mask}
     if (token_types := token_types_of(network, batch)) is not None:

@@ -15,15 +15,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, pad
-from triptych.models.generation import (
-    BeamSearch,
-    Hypothesis,
-    LogitsProcessors,
-    Prompts,
-    Sampling,
-    beam_search,
-    generate,
-)
+from triptych.models.generation import BeamSearch, LogitsProcessors, Prompts, Sampling, beam_search, generate
 from triptych.nn import Targets
 from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.exact_sums import ExactMean
@@ -104,9 +96,8 @@ class GenerativeTask(Task):
             source: see ``build_prompt``.
             target: the text to generate.
         """
-        special = self.tokenizer.special
         if self.architecture == "full":
-            tokens, labels = special.written(target)
+            tokens, labels = self.tokenizer.special.written(target)
             return EncodedExample(np.array(tokens), np.array(labels), np.array(source), example=example)
         prefix = len(source) - 1
         labels = [IGNORE_INDEX] * prefix + [*target, self.end]
@@ -114,8 +105,7 @@ class GenerativeTask(Task):
 
     def truncate_pair(self, item: EncodedExample) -> EncodedExample:
         """Truncates source and target; a decoder-only model keeps positions for the target."""
-        special = self.tokenizer.special
-        first = item.prefix if item.source is None else len(special.target_begin)
+        first = item.prefix if item.source is None else len(self.tokenizer.special.target_begin)
         source = self.truncate_source((item.inputs[: item.prefix + 1] if item.source is None else item.source).tolist())
         laid_out = self.lay_out(source, self.target_of(source, item.labels[first:-1].tolist()), item.example)
         return replace(laid_out, inputs=laid_out.inputs[: self.max_length], labels=laid_out.labels[: self.max_length])
@@ -209,11 +199,12 @@ class GenerativeTask(Task):
         Args:
             rows: see ``decode``.
         """
-        found, rows = list[list[Hypothesis]](), rows or self._rows or len(given)
+        candidates, rows = list[list[Candidate]](), rows or self._rows or len(given)
         for first in range(0, len(given), rows):
-            prompts = self._start(given[first : first + rows])
-            self._advance(len(prompts.tokens))
-            found += beam_search(
+            some = given[first : first + rows]
+            prompts = self._start(some)
+            self._advance(len(some))
+            found = beam_search(
                 prompts.next_token,
                 prompts.tokens,
                 end=self.end,
@@ -222,10 +213,9 @@ class GenerativeTask(Task):
                 logits_processors=self.logits_processors,
                 prompt_mask=prompts.mask,
             )
-        return [
-            [Candidate(self.text_of(h.tokens, source), h.score) for h in hypotheses]
-            for hypotheses, source in zip(found, given, strict=True)
-        ]
+            for source, hypotheses in zip(some, found, strict=True):
+                candidates.append([Candidate(self.text_of(h.tokens, source), h.score) for h in hypotheses])
+        return candidates
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
         """Returns the text of generated tokens."""

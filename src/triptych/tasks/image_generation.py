@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.config import error_prefix
-from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, as_image, collate
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, collate
 from triptych.models.generation import LogitsProcessors, Sampling
 from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.generative import GenerativeTask
@@ -69,7 +68,6 @@ class ImageGeneration(GenerativeTask):
     title = "Image generation"
     compared_by = (BITS_PER_DIMENSION,)
     columns = ("image", "target")
-    unsupported: ClassVar[Mapping[str, str]] = {}
 
     label_smoothing: float = field(default=0.0, init=False)
     max_new_tokens: int = field(init=False)
@@ -146,20 +144,14 @@ class ImageGeneration(GenerativeTask):
         Raises:
             ValueError: if the image is missing or has another size.
         """
-        with error_prefix(f"{example.where}: "):
-            if example.image is None:
-                raise ValueError("there is no image")
-            values = as_image(example.image, self.shape, "task.num_channels, task.image_size")
+        values = example.pixels(self.shape, "task.num_channels, task.image_size")
         digits = np.clip(np.rint(values.reshape(len(values), -1) * (self.levels - 1)), 0, self.levels - 1)
-        codes: Int[np.ndarray, " pixels"] = np.zeros(self.num_pixels, np.int64)
-        for of_channel in digits.astype(np.int64):
-            codes = codes * self.levels + of_channel
-        return codes
+        return np.asarray(np.ravel_multi_index(tuple(digits.astype(np.int64)), (self.levels,) * self.num_channels))
 
     def image_of(self, codes: Int[np.ndarray, " pixels"]) -> Image:
         """Returns the image with these codes; the inverse of ``codes_of``."""
-        digits = np.stack([codes // self.levels**place % self.levels for place in reversed(range(self.shape[0]))])
-        return Image.of(digits.reshape(self.shape) / (self.levels - 1))
+        digits = np.unravel_index(codes, (self.levels,) * self.num_channels)
+        return Image.of(np.reshape(digits, self.shape) / (self.levels - 1))
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates the text, and keeps all pixels."""
@@ -274,8 +266,7 @@ class ImageGeneration(GenerativeTask):
             drawn = self.first + self.sampling.choose(logits, generator)
             now = ((orders >= low) & (orders < high)).flatten()
             tokens[places] = torch.where(now, drawn, tokens[places])
-        found: list[list[int]] = tokens[places].view(len(given), -1).tolist()
-        return found
+        return list(tokens[places].view(len(given), -1).tolist())
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
         """Returns readable names of tokens; the name of a pixel is its levels."""
@@ -286,7 +277,7 @@ class ImageGeneration(GenerativeTask):
     def _name_pixel(self, code: int) -> str:
         if code == self.num_codes:
             return "?"
-        return "/".join(str(code // self.levels**place % self.levels) for place in reversed(range(self.shape[0])))
+        return "/".join(map(str, np.unravel_index(code, (self.levels,) * self.num_channels)))
 
 
 def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:

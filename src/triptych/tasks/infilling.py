@@ -96,21 +96,17 @@ class Infilling(SequenceToSequence):
 
     def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Encodes each text ``draws`` times, cut at random."""
-        encoded = list[EncodedExample]()
+        encoded, special = list[EncodedExample](), self.tokenizer.special
         for draw in range(self.copies_per_text):
             random = np.random.default_rng((self.seed, draw))
-            stay = random.random(len(examples)) >= self.fim_rate
-            if self.architecture != "decoder_only":
-                stay[:] = False
+            stay = (random.random(len(examples)) >= self.fim_rate) & (self.architecture == "decoder_only")
             suffix_first = random.random(len(examples)) < self.fim_spm_rate
-            cut = [
-                ("", "", "") if stays else cut_out(example.text, self.middle, random)
-                for example, stays in zip(examples, stay, strict=True)
-            ]
+            pairs = list(zip(examples, stay, strict=True))
+            cut = [("", "", "") if stays else cut_out(example.text, self.middle, random) for example, stays in pairs]
             laid_out = self._laid_out(examples, cut, suffix_first.tolist())
-            wholes = iter(self.tokenizer.encode([e.text for e, stays in zip(examples, stay, strict=True) if stays]))
+            wholes = iter(self.tokenizer.encode([example.text for example, stays in pairs if stays]))
             encoded += [
-                self._whole(next(wholes), item) if stays else self._learned(item)
+                self.lay_out([special.bos], next(wholes), item.example) if stays else self._learned(item)
                 for item, stays in zip(laid_out, stay, strict=True)
             ]
         return encoded
@@ -139,11 +135,6 @@ class Infilling(SequenceToSequence):
         if self.architecture != "decoder_only":
             return item
         return replace(item, labels=np.append(item.inputs[1 : item.prefix + 1], item.labels[item.prefix :]))
-
-    def _whole(self, ids: Sequence[int], item: EncodedExample) -> EncodedExample:
-        """Encodes an uncut text, as for a language model."""
-        special = self.tokenizer.special
-        return EncodedExample(np.array([special.bos, *ids]), np.array([*ids, special.eos]), example=item.example)
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
         """Truncates prefix and suffix at the ends farthest from the middle; see ``Task``."""

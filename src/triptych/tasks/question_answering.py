@@ -154,8 +154,7 @@ class QuestionAnswering(Task):
 
     def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds a batch to the metrics, and returns its predictions."""
-        logits = self.scored_logits(metrics, batch)
-        guesses = self._answers(batch, logits)
+        guesses = self._answers(batch, self.scored_logits(metrics, batch))
         rights = [right_answers(example) for example in batch.examples if example is not None]
         pairs = list(zip(guesses, rights, strict=True))
         values = dict[str, list[float]]()

@@ -83,10 +83,8 @@ class SequenceToSequence(GenerativeTask):
             raise ValueError(f"{missing[0].where}: there is no target")
         sources = self.tokenizer.encode([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
-        return [
-            self.lay_out(self.build_prompt(source), target, example)
-            for example, source, target in zip(examples, sources, targets, strict=True)
-        ]
+        rows = zip(examples, sources, targets, strict=True)
+        return [self.lay_out(self.build_prompt(source), target, example) for example, source, target in rows]
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
         return self.truncate_pair(item)

@@ -47,10 +47,8 @@ class SignalToText(SequenceToSequence):
             ValueError: if an example has no signal or no text, or a signal that is invalid for the network.
         """
         targets = self.tokenizer.encode(targets_of(examples, "what is to be written"), as_target=True)
-        return [
-            self.lay_out_signal(self.perceive(example), target, example)
-            for example, target in zip(examples, targets, strict=True)
-        ]
+        pairs = zip(examples, targets, strict=True)
+        return [self.lay_out_signal(self.perceive(example), target, example) for example, target in pairs]
 
     def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> EncodedExample:
         """Encodes the signal, and the text after its start token.

@@ -85,5 +85,4 @@ class Similarity(SequenceTask):
 
     def predict_batch(self, texts: Sequence[Any]) -> list[float]:
         """Returns the score of each input."""
-        numbers: list[float] = self.outputs(texts)[:, 0].tolist()
-        return numbers
+        return list(self.outputs(texts)[:, 0].tolist())

@@ -12,19 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.config import error_prefix
-from triptych.data import (
-    IGNORE_INDEX,
-    Audio,
-    Batch,
-    CorpusInfo,
-    EncodedExample,
-    Example,
-    Image,
-    LongText,
-    Tokenizer,
-    as_image,
-)
+from triptych.data import IGNORE_INDEX, Audio, Batch, CorpusInfo, EncodedExample, Example, Image, LongText, Tokenizer
 from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import Pooling
 from triptych.tasks.audio_inputs import AudioInputs
@@ -392,10 +380,7 @@ class Task(ABC):
             ValueError: if the image is missing or has another size.
         """
         assert self.image_shape is not None
-        with error_prefix(f"{example.where}: "):
-            if example.image is None:
-                raise ValueError("there is no image")
-            return as_image(example.image, self.image_shape)
+        return example.pixels(self.image_shape)
 
     @property
     def device(self) -> torch.device:
@@ -404,7 +389,7 @@ class Task(ABC):
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "*rows_length_outputs"]:
         """Returns the logits of the network, or the sum of its losses; see ``run_network``."""
-        return run_network(self.network, batch, targets, num_global_tokens=self.num_global_tokens(batch))
+        return run_network(self.network, batch, targets, self.num_global_tokens(batch))
 
     def num_global_tokens(self, batch: Batch) -> Int[Tensor, " rows"] | None:
         """Returns the number of leading global tokens of each text, for attention with global tokens; None: one."""
@@ -435,12 +420,9 @@ class Task(ABC):
         Args:
             label_smoothing: fraction of each label that is spread over all outputs.
         """
+        rows = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
         return F.cross_entropy(
-            logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
-            batch.labels.flatten(),
-            ignore_index=IGNORE_INDEX,
-            reduction="sum",
-            label_smoothing=label_smoothing,
+            rows, batch.labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=label_smoothing
         )
 
 

@@ -104,14 +104,10 @@ class Transcription(SignalToText):
 
     def paths_loss(self, logits: Float[Tensor, "batch positions vocab"], batch: Batch) -> Float[Tensor, ""]:
         """Computes the sum over the batch of -log p(text), over all paths."""
-        of_texts = F.ctc_loss(
-            logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1),
-            batch.labels.clamp(min=0),
-            self._lengths(batch),
-            (batch.labels != IGNORE_INDEX).sum(1),
-            blank=self.tokenizer.special.pad,
-            reduction="none",
-        )
+        scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1)
+        targets, sizes = batch.labels.clamp(min=0), (batch.labels != IGNORE_INDEX).sum(1)
+        blank = self.tokenizer.special.pad
+        of_texts = F.ctc_loss(scores, targets, self._lengths(batch), sizes, blank=blank, reduction="none")
         return of_texts.sum() * bool(batch.examples)  # 0 for a process without examples
 
     def _lengths(self, batch: Batch) -> Tensor:

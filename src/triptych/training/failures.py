@@ -54,12 +54,10 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
             advice = f"lower batch.eval_batch_size={loader.eval_batch_size}"
         else:
             parts = settings.trainer.accumulate_grad_batches
-            size = (
-                f"global_size={loader.global_size}" if loader.max_tokens is None else f"max_tokens={loader.max_tokens}"
-            )
+            size = "global_size" if loader.max_tokens is None else "max_tokens"
             advice = (
                 f"raise trainer.accumulate_grad_batches={parts} (the same step in more parts), or lower "
-                f"batch.{size} or shape.max_length={settings.max_length}"
+                f"batch.{size}={getattr(loader, size)} or shape.max_length={settings.max_length}"
             )
         raise RunError(f"out of memory after {counted(trainer.global_step, 'step')}: {advice}") from error
 

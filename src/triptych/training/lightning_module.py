@@ -129,14 +129,10 @@ class TrainingModule(L.LightningModule):
         Raises:
             NonFiniteError: if the loss or the gradient is not finite.
         """
-        limit = gradient_clip_val or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), gradient_clip_val or float("inf"))
         # the fused AdamW of PyTorch skips a step if its attribute found_inf, a tensor on the device, is 1
-        may_look_later = (
-            isinstance(optimizer, torch.optim.AdamW)
-            and optimizer.defaults["fused"]
-            and self.device.type not in ("cpu", "mps")
-        )
+        is_fused = isinstance(optimizer, torch.optim.AdamW) and optimizer.defaults["fused"]
+        may_look_later = is_fused and self.device.type not in ("cpu", "mps")
         if isinstance(norm, DTensor):  # each process has a shard of the gradient
             norm, may_look_later = norm.full_tensor(), False
         loss, step = torch.stack(self._step_losses).mean(), self.trainer.global_step + 1
@@ -217,19 +213,15 @@ class TrainingModule(L.LightningModule):
         return dict(metrics.items())
 
     def _log_metrics(self, stage: str) -> None:
-        metrics = self.metrics_of(stage)
-        results = {name: torch.as_tensor(metric.compute()) for name, metric in metrics.items()}
-        self.matrix_metrics |= {
-            f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2
-        }
-        values = {name: float(result) for name, result in results.items() if result.ndim == 0}
-        for name, result in results.items():
-            if result.ndim == 1:  # a metric with several values
-                metric: Any = metrics[name]
-                values |= zip(metric.names, result.tolist(), strict=True)
+        values: dict[str, float] = {}
+        for name, metric in self.metrics_of(stage).items():
+            result = torch.as_tensor(metric.compute())
+            if result.ndim == 2:
+                self.matrix_metrics[f"{stage}/{name}"] = result.tolist()
+            else:  # one value, or several with names
+                values |= zip(getattr(metric, "names", [name]), result.view(-1).tolist(), strict=True)
+            metric.reset()
         self.log_dict({f"{stage}/{name}": value for name, value in self.task.derived_metrics(values).items()})
-        for of_stage in metrics.values():
-            of_stage.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the losses of each rank that are not logged yet, and the number of skipped steps."""

@@ -108,12 +108,8 @@ class Muon(_OptimizerBase):
         inner = {id(m.weight) for block in blocks for m in block.modules() if isinstance(m, nn.Linear)}
         matrices, rest = decay_groups(module, self.weight_decay)
         parameters = cast(list[nn.Parameter], matrices["params"])
-        muon = torch.optim.Muon(
-            [{**matrices, "params": [p for p in parameters if id(p) in inner]}],
-            lr=self.lr,
-            momentum=self.momentum,
-            adjust_lr_fn="match_rms_adamw",
-        )
+        of_blocks = [{**matrices, "params": [p for p in parameters if id(p) in inner]}]
+        muon = torch.optim.Muon(of_blocks, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
         others = [{**matrices, "params": [p for p in parameters if id(p) not in inner]}, rest]
         adamw = torch.optim.AdamW(others, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps)
         return CombinedOptimizer(muon, adamw)
@@ -134,10 +130,8 @@ class CombinedOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Performs a step of each optimizer, with the shared groups and state, which a checkpoint may have restored."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         groups = iter(self.param_groups)
         for part, size in zip(self._parts, self._sizes, strict=True):
             part.param_groups, part.state = [next(groups) for _ in range(size)], self.state
@@ -181,9 +175,8 @@ class ScheduleFreeAdamW(_OptimizerBase):
         check_schedule_free()
         from triptych.training.schedule_free import ScheduleFree
 
-        optimizer = ScheduleFree(
-            decay_groups(module, self.weight_decay), lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps
-        )
+        groups = decay_groups(module, self.weight_decay)
+        optimizer = ScheduleFree(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps)
         optimizer.train()
         return optimizer
 

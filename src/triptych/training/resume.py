@@ -18,15 +18,9 @@ from triptych.config.paths import check_resume
 from triptych.data import CorpusInfo, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.run_directory import BEST, RunDirectory
-from triptych.training import (
-    CSVLogger,
-    TensorBoardLogger,
-    TrainingModule,
-    WandbLogger,
-    damage_of,
-    newest_good,
-    read_checkpoint,
-)
+from triptych.training import CSVLogger, TensorBoardLogger, TrainingModule, WandbLogger
+from triptych.training.callbacks.checkpoint_saver import newest_good
+from triptych.training.checkpoint_file import damage_of, read_checkpoint
 
 log = logging.getLogger("triptych")
 

@@ -21,10 +21,8 @@ class ScheduleFree(AdamWScheduleFree):  # type: ignore[misc]
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Performs an optimizer step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         if any(p.grad is not None for group in self.param_groups for p in group["params"]):
             super().step()
         return loss

@@ -114,10 +114,8 @@ class FSDP(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Returns the full optimizer state, as of a single process, on rank 0; every rank must call it."""
         state = optimizer.state_dict()
-        whole = {
-            number: {name: self._gather(value) for name, value in values.items()}
-            for number, values in state["state"].items()
-        }
+        parts = state["state"].items()
+        whole = {number: {name: self._gather(value) for name, value in values.items()} for number, values in parts}
         return {**state, "state": whole}
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:

@@ -43,8 +43,7 @@ class Ragged:
         lengths = self.lengths[indices]
         begins = self.ends[indices] - lengths
         places = np.arange(lengths.sum()) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
-        taken: Int[np.ndarray, " values"] = self.values[places].astype(np.int64)
-        return taken
+        return np.asarray(self.values[places], np.int64)
 
     def batch(
         self, indices: Int[np.ndarray, " batch"], value: int = 0, *, packed: bool

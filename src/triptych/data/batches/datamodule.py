@@ -7,7 +7,6 @@ import atexit
 import multiprocessing
 import signal
 from collections.abc import Iterable
-from typing import Any
 
 import lightning as L
 import torch
@@ -15,20 +14,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.batch import Batch, EncodedDataset, collate, empty_batch
-from triptych.data.batches.sampler import (
-    SINGLE_RANK,
-    MicroBatch,
-    RankSlice,
-    StepSampler,
-    StepSize,
-    TrainingSampler,
-    evaluation_batches,
-)
-from triptych.data.batches.window_sampler import WindowSampler
-from triptych.data.batches.windows import TrainingWindows
+from triptych.data.batches.sampler import MicroBatch, RankSlice, StepSampler, StepSize, evaluation_batches
+from triptych.data.batches.window_sampler import training_sampler
+from triptych.data.batches.windows import Training, TrainingWindows
 from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
-
-Training = EncodedDataset | TrainingWindows
 
 
 class Collated(Dataset[Batch]):
@@ -51,28 +40,6 @@ class Collated(Dataset[Batch]):
             return collate(items, key.num_labels_in_step, packed=self._packed, indices=key.indices)
         assert not isinstance(self._examples, TrainingWindows)  # every part of a step contains windows
         return empty_batch(self._examples[0], key.num_labels_in_step)
-
-
-def training_sampler(
-    train: Training, *, step_size: StepSize, seed: int, ranks: RankSlice = SINGLE_RANK, start: int = 0
-) -> StepSampler:
-    """Makes the sampler of a training split: windows of long texts, or examples.
-
-    Args:
-        train: encoded training split.
-        step_size: see ``StepSampler``, as for the other arguments.
-
-    Raises:
-        ValueError: a step that cannot be split evenly, or that is too small for an example.
-    """
-    if isinstance(train, TrainingWindows):
-        return WindowSampler(train, step_size=step_size, seed=seed, ranks=ranks, start=start)
-    sizes, num_scored = train.sizes, train.num_scored
-    return TrainingSampler(sizes=sizes, num_scored=num_scored, step_size=step_size, seed=seed, ranks=ranks, start=start)
-
-
-def _identity(batch: Any) -> Any:
-    return batch
 
 
 class DataModule(L.LightningDataModule):
@@ -167,14 +134,13 @@ class DataModule(L.LightningDataModule):
             batches,
             sampler=sampler,
             batch_size=None,
-            collate_fn=_identity,
             num_workers=self.num_workers,
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             worker_init_fn=ignore_in_worker,
         )
 
     def _ranks(self) -> RankSlice:
-        return SINGLE_RANK if self.trainer is None else RankSlice(self.trainer.global_rank, self.trainer.world_size)
+        return RankSlice() if self.trainer is None else RankSlice(self.trainer.global_rank, self.trainer.world_size)
 
 
 def ignore_in_worker(_: int) -> None:

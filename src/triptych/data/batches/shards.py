@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Integer
 
-from triptych.data.readers.long_text import Source
+from triptych.data.readers.long_text import Source, file_sha256
 from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.storage.atomic import replacing, write_text
 from triptych.storage.cache import cache_folder, get_file_property, get_or_make, read_json_if_valid
@@ -74,7 +74,7 @@ def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
         info = read_json_if_valid(about)
         if info is None or not path.is_file() or path.stat().st_size != info["num_tokens"] * dtype.itemsize:
             return None
-        if get_file_property(path, "sha256", lambda: {"sha256": _sha256(path)})["sha256"] != info["sha256"]:
+        if get_file_property(path, "sha256", lambda: {"sha256": file_sha256(path)})["sha256"] != info["sha256"]:
             return None
         ids = np.memmap(path, dtype, mode="r") if info["num_tokens"] else np.empty(0, dtype)
         return Shard(ids, eos, info["num_unknown"])
@@ -121,8 +121,3 @@ def _batches(pieces: Iterable[str]) -> Iterator[list[str]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

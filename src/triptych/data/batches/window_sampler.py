@@ -1,4 +1,4 @@
-"""The sampler of windows of long texts."""
+"""The sampler of windows of long texts, and the choice of a sampler."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int
 
-from triptych.data.batches.sampler import SINGLE_RANK, RankSlice, StepSampler, StepSize
-from triptych.data.batches.windows import TrainingWindows
+from triptych.data.batches.sampler import SINGLE_RANK, RankSlice, StepSampler, StepSize, TrainingSampler
+from triptych.data.batches.windows import Training, TrainingWindows
 
 BLOCK = 2**16
 """Number of windows whose texts are drawn together."""
@@ -105,6 +105,24 @@ class WindowSampler(StepSampler):
     def _num_windows(self, text: int, epoch: int) -> int:
         rest = len(self.windows.texts[text]) - 1 - self._first_stop(text, epoch)
         return 1 - (-max(rest, 0) // self.windows.length)
+
+
+def training_sampler(
+    train: Training, *, step_size: StepSize, seed: int, ranks: RankSlice, start: int = 0
+) -> StepSampler:
+    """Makes the sampler of a training split: windows of long texts, or examples.
+
+    Args:
+        train: encoded training split.
+        step_size: see ``StepSampler``, as for the other arguments.
+
+    Raises:
+        ValueError: a step that cannot be split evenly, or that is too small for an example.
+    """
+    if isinstance(train, TrainingWindows):
+        return WindowSampler(train, step_size=step_size, seed=seed, ranks=ranks, start=start)
+    sizes, num_scored = train.sizes, train.num_scored
+    return TrainingSampler(sizes=sizes, num_scored=num_scored, step_size=step_size, seed=seed, ranks=ranks, start=start)
 
 
 def shuffled(places: Int[np.ndarray, " places"], count: int, seed: tuple[int, ...]) -> Int[np.ndarray, " places"]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Integer
 
-from triptych.data.batches.batch import IGNORE_INDEX, EncodedExample
+from triptych.data.batches.batch import IGNORE_INDEX, EncodedDataset, EncodedExample
 
 Layout = Callable[[Int[np.ndarray, " window"]], EncodedExample]
 """Encodes a window, given one token more than its inputs, since the label of each token is the next one."""
@@ -88,11 +88,9 @@ def split_into_windows(line: EncodedExample, length: int, stride: int) -> list[E
     """
     if len(line.inputs) <= length:
         return [line]
+    text = np.append(line.inputs, line.labels[-1])
     windows = Windows(
-        [np.append(line.inputs, line.labels[-1])],
-        length=length,
-        stride=stride,
-        encode=lambda ids: EncodedExample(ids[:-1], ids[1:], example=line.example),
+        [text], length=length, stride=stride, encode=lambda ids: EncodedExample(ids[:-1], ids[1:], example=line.example)
     )
     return [replace(windows[i], prefix=max(line.prefix - i * stride, 0)) for i in range(len(windows.sizes))]
 
@@ -134,6 +132,9 @@ class TrainingWindows:
     def _num_scored(self, num_labels: int) -> int:
         """Returns the number of labels that count towards the loss in a window of ``num_labels`` labels."""
         return self._encode(np.zeros(num_labels + 1, dtype=np.int64)).num_scored
+
+
+Training = EncodedDataset | TrainingWindows
 
 
 def check_window_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:

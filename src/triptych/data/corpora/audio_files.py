@@ -7,7 +7,6 @@ from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, SourceLocation
 from triptych.data.readers.audio_reader import AudioReader
-from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import Row
 
 
@@ -16,7 +15,7 @@ class AudioRows(RowCorpus[str]):
     """Rows with an audio clip, and a text or a label.
 
     Attributes:
-        audio_reader: column of the file paths below ``dir``; in Hugging Face datasets, of the audio.
+        audio: column of the file paths below ``dir``; in Hugging Face datasets, of the audio.
         target: column of the transcripts; None: no transcripts.
         label: column of the classes; None: no classes.
         speaker: column of the speakers, whose mean frames are subtracted (see ``AudioInputs``); None: unknown speakers.
@@ -33,18 +32,12 @@ class AudioRows(RowCorpus[str]):
     def audio_reader(self) -> AudioReader:
         return AudioReader()
 
-    @cached_property
-    def reader(self) -> Columns:
-        return Columns(audio=self.audio, target=self.target, label=self.label, speaker=self.speaker)
-
     def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.audio_reader.with_audio(example, self.reader, row, self.file_of(example))
 
-    def _read(self, source: str) -> list[Example]:
-        examples = super()._read(source)
+    def report_changes(self, source: str) -> None:
         self.audio_reader.report_changes(source)
-        return examples
 
 
 @dataclass(kw_only=True)

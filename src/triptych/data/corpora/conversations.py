@@ -1,10 +1,8 @@
 """Conversations in tables."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from triptych.data.corpora.row_corpus import TableCorpus
-from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import NAMES_ITS_COLUMNS
 
 
@@ -24,7 +22,3 @@ class Conversations(TableCorpus):
     columns = ("messages", "text", "target")
 
     messages: str
-
-    @cached_property
-    def reader(self) -> Columns:
-        return Columns(messages=self.messages)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from statistics import fmean
 
 from babel import Locale
@@ -49,9 +50,7 @@ class DateInstructions(Dates):
 
     def splits(self) -> Splits:
         found = super().splits()
-        validation, test = (
-            [answer for example in part for answer in each_answer(example)] for part in (found.validation, found.test)
-        )
+        validation, test = ([*chain(*map(each_answer, part))] for part in (found.validation, found.test))
         return Splits(found.train, validation, test)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
@@ -60,26 +59,17 @@ class DateInstructions(Dates):
         if task not in ("chat", "text_to_text"):
             return {}
         talks = [example.messages or () for example in examples]
-        given = {messages[0].content.partition(": ")[2] for messages in talks if not _sorts(messages)}
-        numbers = {
-            text: [number for _, style, number in found if style == GIVEN]
-            for text, found in self._sources(given).items()
-        }
-        best = [
-            1.0
-            if _sorts(messages)
-            else certainty(
-                self._answer(messages[-2].content.partition(": ")[0], number)
-                for number in numbers[messages[0].content.partition(": ")[2]]
-            )
-            for messages in talks
-        ]
+        of_one = [messages for messages in talks if not _sorts(messages)]
+        sources = self._sources(messages[0].content.partition(": ")[2] for messages in of_one)
+        best = [1.0] * (len(talks) - len(of_one))
+        for messages in of_one:
+            asked, text = messages[-2].content.partition(": ")[0], messages[0].content.partition(": ")[2]
+            best.append(certainty(self._answer(asked, number) for _, style, number in sources[text] if style == GIVEN))
         return {"exact_match": fmean(best)}
 
-    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self.seed} {split}")
+    def _draw(self, generator: random.Random, size: int, numbers: Sequence[int]) -> list[Example]:
         draw = (self._talk_of_one, self._talk_of_several)
-        return [generator.choice(draw)(generator, numbers) for _ in range(self._sizes[split])]
+        return [generator.choice(draw)(generator, numbers) for _ in range(size)]
 
     def _talk_of_one(self, generator: random.Random, numbers: Sequence[int]) -> Example:
         number = generator.choice(numbers)
@@ -121,8 +111,7 @@ class DateInstructions(Dates):
 
     @cached_property
     def _weekdays(self) -> dict[int, str]:
-        weekdays: dict[int, str] = Locale.parse("en").days["format"]["wide"]
-        return weekdays
+        return dict(Locale.parse("en").days["format"]["wide"])
 
 
 def _talk(said: Sequence[tuple[str, str]]) -> Example:

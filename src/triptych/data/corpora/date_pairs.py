@@ -47,10 +47,9 @@ class DatePairs(Dates):
             return {"accuracy": fmean(accuracies)}
         return {"mean_squared_error": fmean(variances)}
 
-    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self.seed} {split}")
+    def _draw(self, generator: random.Random, size: int, numbers: Sequence[int]) -> list[Example]:
         cells, examples = list(self._patterns), []
-        for _ in range(self._sizes[split]):
+        for _ in range(size):
             first = generator.choice(numbers)
             second = first if generator.random() < 0.5 else generator.choice(numbers)
             text, pair = (self._write(*generator.choice(cells), number)[0] for number in (first, second))
@@ -82,10 +81,9 @@ class DateQuestions(Dates):
         best = [certainty(answers(e.text, source) for source in sources[e.text_pair or ""]) for e in examples]
         return {"exact_match": fmean(best)}
 
-    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self.seed} {split}")
+    def _draw(self, generator: random.Random, size: int, numbers: Sequence[int]) -> list[Example]:
         cells, examples = list(self._patterns), []
-        for _ in range(self._sizes[split]):
+        for _ in range(size):
             field = generator.choice(ASKED)
             text, tags = self._write(*generator.choice(cells), generator.choice(numbers))
             examples.append(Example(field, text_pair=text, answers=self._answers(field, text, tags)))

@@ -149,11 +149,13 @@ class Dates:
         numbers = list(range(len(self._dates)))
         random.Random(f"{self.seed} deal").shuffle(numbers)
         tenth = len(numbers) // 10
-        return Splits(
-            validation=self._draw("validation", numbers[:tenth]),
-            test=self._draw("test", numbers[tenth : 2 * tenth]),
-            train=self._draw("train", numbers[2 * tenth :]),
-        )
+        parts = {"validation": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
+        drawn = {}
+        for split, part in parts.items():
+            # String seeds use SHA-512 and not PYTHONHASHSEED. One generator per split keeps the splits independent.
+            generator = random.Random(f"{self.seed} {split}")
+            drawn[split] = self._draw(generator, self._sizes[split], part)
+        return Splits(**drawn)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """Returns the best possible scores on these examples for a model that knows only the distribution of the
@@ -200,12 +202,10 @@ class Dates:
         }
         return {"accuracy": fmean(certainty for text in texts for certainty in certainties[text])}
 
-    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
+    def _draw(self, generator: random.Random, size: int, numbers: Sequence[int]) -> list[Example]:
         """Draws the examples of a split from the dates with these numbers."""
-        # String seeds use SHA-512 and not PYTHONHASHSEED. One generator per split keeps the splits independent.
-        generator = random.Random(f"{self.seed} {split}")
-        cells = generator.choices(list(self._patterns), k=self._sizes[split])
-        drawn = generator.choices(numbers, k=self._sizes[split])
+        cells = generator.choices(list(self._patterns), k=size)
+        drawn = generator.choices(numbers, k=size)
         examples = []
         for (language, style), number in zip(cells, drawn, strict=True):
             text, tags = self._write(language, style, number)
@@ -253,11 +253,8 @@ class Dates:
         line_with_calendar, continuation_with_calendar = bits(calendar=True)
         if architecture != "decoder_only":
             return {"bits_per_byte": continuation, "bits_per_byte_with_calendar": continuation_with_calendar}
-        return {
-            "bits_per_byte": line,
-            "bits_per_byte_with_calendar": line_with_calendar,
-            "continuation_bits_per_byte": continuation,
-        }
+        found = {"bits_per_byte": line, "bits_per_byte_with_calendar": line_with_calendar}
+        return {**found, "continuation_bits_per_byte": continuation}
 
     def _line_probabilities(self, texts: Iterable[str], *, calendar: bool) -> dict[str, float]:
         """Computes p(text) of each text, or p'(text) without the calendar."""

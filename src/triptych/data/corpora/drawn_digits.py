@@ -140,8 +140,7 @@ class DrawnDigits(DigitStrings):
         of_digits = self._of_digits(image)
         of_strings = [of_digits[range(len(digits)), digits].sum() for digits in self._strings]
         joint = np.outer(_normalized(self._of_languages(image)), _normalized(np.array(of_strings)))
-        found: Float[np.ndarray, " captions"] = np.bincount(self._numbers.ravel(), joint.ravel())
-        return found
+        return np.asarray(np.bincount(self._numbers.ravel(), joint.ravel()))
 
     def likelihood(self, image: Image, caption: str) -> float:
         """Computes log p(image | caption), where the languages that share the caption are equally likely.
@@ -198,15 +197,12 @@ class DrawnDigits(DigitStrings):
 
     def _shown(self, values: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
         """Reduces the contrast around grey, so that noise is visible on both sides."""
-        shown: Float[np.ndarray, "*size"] = 0.5 + self.contrast * (values - 0.5)
-        return shown
+        return np.asarray(0.5 + self.contrast * (values - 0.5))
 
     def _of_languages(self, image: Image) -> Float[np.ndarray, " languages"]:
         """Computes log p(flag | language), up to a constant."""
         levels = np.searchsorted(DRAWN, np.stack([FLAGS_DRAWN[code] for code in self.languages]))
-        of_pixels = self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]]
-        found: Float[np.ndarray, " languages"] = of_pixels.sum((1, 2, 3))
-        return found
+        return np.asarray(self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]].sum((1, 2, 3)))
 
     def _of_digits(self, image: Image) -> Float[np.ndarray, "places 10"]:
         """Computes log p(cell, digit) - log p(cell | dark) for each cell to the right of the flag."""
@@ -214,8 +210,7 @@ class DrawnDigits(DigitStrings):
         of_pixels = (white - black)[_bytes_of(image)[:, :, CELL:]].sum(0)
         cells = of_pixels.reshape(CELL, -1, CELL).swapaxes(0, 1)
         of_places = np.einsum("pyx,doyx->pdo", cells, DIGITS_DRAWN)
-        found: Float[np.ndarray, "places 10"] = np.logaddexp.reduce(of_places, axis=2) - math.log(10 * len(OFFSETS))
-        return found
+        return np.asarray(np.logaddexp.reduce(of_places, axis=2) - math.log(10 * len(OFFSETS)))
 
     @cached_property
     def _log_likelihood(self) -> Float[np.ndarray, "levels bytes"]:
@@ -228,8 +223,7 @@ class DrawnDigits(DigitStrings):
         # above the middle, subtract upper tails instead, which are not close to 1
         low, high = z[:, :-1], z[:, 1:]
         low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
-        found: Float[np.ndarray, "levels bytes"] = log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
-        return found
+        return np.asarray(log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high))))
 
 
 def _bytes_of(image: Image) -> Int[np.ndarray, "3 rows columns"]:
@@ -237,8 +231,7 @@ def _bytes_of(image: Image) -> Int[np.ndarray, "3 rows columns"]:
 
 
 def _normalized(logs: Float[np.ndarray, " choices"]) -> Float[np.ndarray, " choices"]:
-    found: Float[np.ndarray, " choices"] = np.exp(logs - np.logaddexp.reduce(logs))
-    return found
+    return np.asarray(np.exp(logs - np.logaddexp.reduce(logs)))
 
 
 def _draw_flag(rows: Sequence[str]) -> Float[np.ndarray, "3 12 12"]:

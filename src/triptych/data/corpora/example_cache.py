@@ -38,9 +38,8 @@ class CachedExamples(Sequence[Example]):
     @classmethod
     def write(cls, examples: Sequence[Example]) -> tuple[UInt8[np.ndarray, " bytes"], Int[np.ndarray, " examples"]]:
         """Returns the first two arguments of the constructor for these examples."""
-        lines = [
-            json.dumps(_plain(example), ensure_ascii=False, separators=(",", ":")).encode() for example in examples
-        ]
+        rows = map(_plain, examples)
+        lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() for row in rows]
         ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
         return np.frombuffer(b"".join(lines), np.uint8), ends
 

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,9 +79,7 @@ class HubRows(RowCorpus[str]):
             self.reader.check(features, str(place))
             rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items()}))
         read = iter(islice(rows, self.limit))
-        number = 0
-        while True:
-            number += 1
+        for number in count(1):
             try:
                 row = next(read)
             except StopIteration:
@@ -105,8 +103,7 @@ class HubRows(RowCorpus[str]):
             if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
                 saved = datasets.load_from_disk(name)
                 return saved if isinstance(saved, dict) else {"train": saved}
-            options = self._csv_options(name)
-            return dict(datasets.load_dataset(name, self.config, streaming=self.streaming, **options))
+            return dict(datasets.load_dataset(name, self.config, streaming=self.streaming, **self._csv_options(name)))
         except Exception as error:  # errors of datasets, pyarrow, the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
             said = _first_line(error.__cause__ or error)
@@ -170,10 +167,9 @@ class Hub(HubRows):
 
     @cached_property
     def reader(self) -> Columns:
-        columns = {name: getattr(self, name) for name in self.columns}
-        if self.words is not None or self.messages is not None:
-            columns["text"] = None
-        return Columns(**columns)
+        if self.words is None and self.messages is None:
+            return super().reader
+        return replace(super().reader, text=None)
 
 
 class _HubFiles(HubRows):

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, SourceLocation
-from triptych.data.readers.columns import Columns
 from triptych.data.readers.image_reader import ImageReader
 from triptych.data.readers.tables import Row
 
@@ -36,18 +34,12 @@ class ImageRows(RowCorpus[str]):
         self.images = ImageReader(self.channels, self.size)
         super().__post_init__()
 
-    @cached_property
-    def reader(self) -> Columns:
-        return Columns(image=self.image, target=self.target, label=self.label)
-
     def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.images.with_image(example, self.reader, row, self.file_of(example))
 
-    def _read(self, source: str) -> list[Example]:
-        examples = super()._read(source)
-        self.images.tell(source)
-        return examples
+    def report_changes(self, source: str) -> None:
+        self.images.report_changes(source)
 
 
 @dataclass(kw_only=True)

@@ -1,11 +1,9 @@
 """Texts or text pairs with a class or score each: tables, or one file of texts per class."""
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.example import SourceLocation
-from triptych.data.readers.columns import Columns
 from triptych.data.readers.files import check_files, format_of, resolve_file, stream_lines
 from triptych.data.readers.tables import FORMATS, NAMES_ITS_COLUMNS, Row, check_is_text, check_names, table_rows
 
@@ -84,10 +82,6 @@ class LabelledText(RowCorpus[Files]):
             raise ValueError(f"data.score={score} replaces data.label={label}; set data.label=null")
         self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
         self.text, self.label, self.text_pair, self.score, self.names = text, label, text_pair, score, columns
-
-    @cached_property
-    def reader(self) -> Columns:
-        return Columns(text=self.text, text_pair=self.text_pair, label=self.label, score=self.score)
 
     def rows(self, source: Files) -> Iterator[tuple[SourceLocation, Row]]:
         if isinstance(source, str):

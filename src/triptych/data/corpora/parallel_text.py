@@ -75,7 +75,5 @@ class ParallelText(RealCorpus):
             )
         if not sources:
             raise ValueError(f"{paths[0]}: no lines")
-        return [
-            Example(source, target=target, place=(paths[0], line))
-            for line, (source, target) in enumerate(zip(sources, targets, strict=True), 1)
-        ]
+        lines = enumerate(zip(sources, targets, strict=True), 1)
+        return [Example(source, target=target, place=(paths[0], line)) for line, (source, target) in lines]

@@ -3,13 +3,11 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from triptych.data.corpora.row_corpus import TableCorpus
 from triptych.data.example import SourceLocation
-from triptych.data.readers.columns import Columns
 from triptych.data.readers.files import format_of, read_text, resolve_file
 from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row
 
@@ -39,10 +37,6 @@ class QuestionAnsweringCorpus(TableCorpus):
     text: str
     text_pair: str
     answers: str
-
-    @cached_property
-    def reader(self) -> Columns:
-        return Columns(text=self.text, text_pair=self.text_pair, answers=self.answers)
 
     def rows(self, source: str) -> Iterator[tuple[SourceLocation, Row]]:
         """Yields the questions; the place of a question in SQuAD's files is its id."""

@@ -6,7 +6,7 @@ Tested by tests/data/corpora/test_hub.py and tests/data/corpora/test_conversatio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -44,10 +44,10 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
     def __post_init__(self) -> None:
         """Checks the settings."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def reader(self) -> Columns:
-        """The column of each field."""
+        """The column of each field: the setting with its name."""
+        return Columns(**{field.name: getattr(self, field.name, None) for field in fields(Columns)})
 
     @abstractmethod
     def rows(self, source: Source) -> Iterator[tuple[SourceLocation, Row]]:
@@ -91,7 +91,11 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
         examples = [self.example(row, place) for place, row in self.rows(source)]
         if not examples:
             raise ValueError(f"{Path(self.dir, str(source))}: no rows")
+        self.report_changes(str(source))
         return examples
+
+    def report_changes(self, source: str) -> None:
+        """Logs how the files of a source were changed, for corpora of files."""
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,7 @@
 
 from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
 from triptych.data.example import Example
-from triptych.data.readers.files import check_split_shares, read_lines, resolve_file
+from triptych.data.readers.files import check_files, read_lines, resolve_file
 from triptych.data.readers.tables import check_is_text, reader_of_texts
 from triptych.data.splits import Splits, make_splits
 
@@ -28,10 +28,9 @@ class TextLines(RealCorpus):
     def __init__(
         self, *, dir: str, train: str | None, validation: str | float | None, test: str | float, split_seed: int
     ) -> None:
-        check_split_shares(train=train, validation=validation, test=test)
+        check_files(dir, (), train=train, validation=validation, test=test)
         for name, source in (("train", train), ("validation", validation), ("test", test)):
             if isinstance(source, str):
-                resolve_file(dir, f"data.{name}", source)
                 check_is_text(f"data.{name}", source, "one text per line", reader_of_texts(dir, source))
         self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
 

@@ -112,5 +112,4 @@ class ToneDigits(DigitStrings):
         windows = np.lib.stride_tricks.sliding_window_view(heard, TONE)[::STEP]
         waves = np.exp(-2j * math.pi * np.outer(np.arange(TONE) / RATE, HERTZ))
         argument = np.abs(windows @ waves) / self.noise**2
-        evidence: Float[np.ndarray, "starts tones"] = np.log(ive(0, argument)) + argument
-        return evidence - TONE / (4 * self.noise**2)
+        return np.asarray(np.log(ive(0, argument)) + argument - TONE / (4 * self.noise**2))

@@ -141,8 +141,7 @@ def _text(value: object) -> str:
 
 
 def _label(value: object) -> str:
-    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-    if is_number:
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)  # "true", not Python's "True"
     if not isinstance(value, str) or not value or HALF_A_PAIR.search(value):
         raise ValueError("expected a label")

@@ -48,7 +48,7 @@ class ImageReader:
         self._count += 1
         return replace(example, image=image)
 
-    def tell(self, source: str) -> None:
+    def report_changes(self, source: str) -> None:
         """Logs the changes to the images of a source and resets the counts."""
         for what, count in self._done.items():
             log.warning("%s of %s images of %s were %s", f"{count:,}", f"{self._count:,}", source, what)

@@ -133,15 +133,19 @@ def contents_of(path: Path, column: str | None) -> dict[str, Any]:
     """
 
     def measure() -> dict[str, Any]:
-        with open(path, "rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if column is None:
             size = sum(len(part) for part in read_parts(path))
         else:
             size = sum(1 for _ in documents(path, column))
-        return {"sha256": sha256, "size": size}
+        return {"sha256": file_sha256(path), "size": size}
 
     return get_file_property(path, f"size in {column}", measure)
+
+
+def file_sha256(path: Path) -> str:
+    """Returns the SHA-256 of the bytes of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def documents(path: Path, column: str) -> Iterator[str]:

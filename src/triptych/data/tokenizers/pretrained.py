@@ -408,16 +408,13 @@ def _add(backend: tokenizers.Tokenizer, token: AddedToken, special: bool = False
     return i
 
 
-def _special_tokens(
-    backend: tokenizers.Tokenizer, settings: _TokenizerFiles, roles: Mapping[str, int]
-) -> SpecialTokens:
+def _special_tokens(backend: tokenizers.Tokenizer, settings: _TokenizerFiles, roles: dict[str, int]) -> SpecialTokens:
     folder, said, family = settings.path.parent, settings.tokenizer, settings.family
     if "triptych" in said:
         special = SpecialTokens.from_dict(said["triptych"])
-        for value in special.to_dict().values():
-            for i in value if isinstance(value, list) else [value]:
-                if isinstance(i, int) and backend.id_to_token(i) is None:
-                    raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: no token has id {i}")
+        for i in sorted(special.ids):
+            if backend.id_to_token(i) is None:
+                raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: no token has id {i}")
         return special
     eos = roles.get("eos_token", roles.get("sep_token"))
     if eos is None:

@@ -219,8 +219,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """Number of tokens, including special ones."""
-        size: int = self._backend.get_vocab_size()
-        return size
+        return int(self._backend.get_vocab_size())
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -327,8 +326,7 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of the ids, without special tokens."""
-        text: str = self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False)
-        return text
+        return str(self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False))
 
     def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Returns a readable name of each token: its text, or the name of a special token. Bytes of incomplete
@@ -359,9 +357,7 @@ class Tokenizer:
     def _word_limits(self) -> Bool[np.ndarray, "3 vocab"]:
         """Whether each token starts with whitespace, ends in whitespace, and is only whitespace."""
         if self.reads_words:
-            starts = np.ones(self.vocab_size, dtype=bool)
-            starts[list(self._continuations)] = False
-            return np.stack([starts, np.zeros_like(starts), np.zeros_like(starts)])
+            return np.array([(i not in self._continuations, False, False) for i in range(self.vocab_size)]).T
         return np.array([(t[:1].isspace(), t[-1:].isspace(), t.isspace()) for t in self._texts[1]]).T
 
     @cached_property

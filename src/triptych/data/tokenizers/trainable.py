@@ -133,11 +133,9 @@ class BPE(TrainedTokenizer):
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
         backend = _byte_level(models.BPE(), self.lowercase)
+        size = self.vocab_size - self.num_sentinels
         trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size - self.num_sentinels,
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
+            vocab_size=size, special_tokens=SPECIAL_TOKENS, initial_alphabet=ALPHABET, show_progress=False
         )
         backend.train_from_iterator(texts, trainer)
         return _finish(backend, self.sentinels)

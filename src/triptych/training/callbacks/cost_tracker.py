@@ -155,10 +155,8 @@ class CostTracker(L.Callback):
         self.shapes[shape] += 1
         self.unanswered += unanswered
         self.flops += self.cost.of_batch(shape, unanswered=unanswered)
-        ends_update = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if ends_update and pl_module.is_logged(trainer.global_step):
-            all_tokens, all_slots = self._log_spent(trainer, pl_module)
-            now = (all_tokens, all_slots, self.seconds)
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and pl_module.is_logged(trainer.global_step):
+            now = (*self._log_spent(trainer, pl_module), self.seconds)
             tokens, slots, seconds = (new - old for new, old in zip(now, self._logged, strict=True))
             self._logged = now
             pl_module.log("train/tokens_per_second", tokens / seconds if seconds else 0.0, prog_bar=True)

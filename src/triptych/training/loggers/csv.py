@@ -7,7 +7,6 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
-from torch import Tensor
 
 from triptych.launch.lock import check_held
 from triptych.storage.atomic import replacing
@@ -35,12 +34,10 @@ class CSVLogger(Logger):
             step: number of steps before this one.
         """
         check_held()
-        row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
-        row = {"step": step, **{name: value for name, value in row.items() if name != "epoch"}}  # counts steps
-        if new := sorted(row.keys() - set(self._columns)):
-            rows = self.rows()
-            self._columns = ["step", *sorted({*self._columns, *new} - {"step"})]
-            self._rewrite(rows)
+        row = {"step": step, **{name: value for name, value in metrics.items() if name != "epoch"}}  # counts steps
+        if not row.keys() <= {*self._columns}:
+            self._columns = ["step", *sorted({*self._columns, *row} - {"step"})]
+            self._rewrite(self.rows())
         with open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns).writerow(row)
 

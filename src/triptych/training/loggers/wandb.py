@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,9 +157,8 @@ class WandbLogger(LightningWandbLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Logs metrics, until the W&B process has ended: a scheduler may end it before the run has saved."""
-        row = {name: value for name, value in metrics.items() if name != "epoch"}  # counts steps
         try:
-            super().log_metrics(row, step)
+            super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
         except ConnectionError:
             if not self._is_lost:
                 log.warning("the W&B process has exited; the run only logs to metrics.csv from now on")
@@ -276,10 +276,6 @@ def confusion_chart(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> A
         counts: one row per true class, one column per predicted class.
     """
     columns = {"Actual": "Actual", "Predicted": "Predicted", "nPredictions": "nPredictions"}
-    rows = [
-        [actual, predicted, count]
-        for actual, row in zip(labels, counts, strict=True)
-        for predicted, count in zip(labels, row, strict=True)
-    ]
+    rows = [[*pair, count] for pair, count in zip(product(labels, repeat=2), chain(*counts), strict=True)]
     table = wandb.Table(columns=list(columns), data=rows)
     return wandb.plot_table("wandb/confusion_matrix/v1", table, columns, {"title": "test/confusion_matrix"})

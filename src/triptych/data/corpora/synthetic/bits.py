@@ -5,7 +5,6 @@ Tested by tests/data/corpora/synthetic/test_synthetic_corpus.py.
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -32,15 +31,12 @@ class Bits(SyntheticCorpus):
     """
 
     columns = ("text", "label", "words", "tags")
+    least_sizes = (("length", 1),)
     classes: ClassVar[tuple[str, ...]]
 
     min_length: int
     max_length: int
     test_max_length: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_sizes("length")
 
     @property
     def info(self) -> CorpusInfo:
@@ -50,18 +46,12 @@ class Bits(SyntheticCorpus):
     def classify(self, ones: int, zeros: int) -> str:
         """Returns the class of these numbers of ones and zeros."""
 
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self.draw_size("length", generator, is_test=is_test),)
-
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes
         words = tuple(generator.choices("01", k=length))
-        tags = self._tag(words)
-        return Example(" ".join(words), label=tags[-1], words=words, tags=tags, difficulty={"length": length})
-
-    def _tag(self, words: Sequence[str]) -> tuple[str, ...]:
         ones = accumulate(map(int, words))
-        return tuple(self.classify(count, seen - count) for seen, count in enumerate(ones, 1))
+        tags = tuple(self.classify(count, seen - count) for seen, count in enumerate(ones, 1))
+        return Example(" ".join(words), label=tags[-1], words=words, tags=tags, difficulty={"length": length})
 
 
 class Parity(Bits):

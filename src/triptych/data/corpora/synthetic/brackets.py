@@ -41,6 +41,7 @@ class Brackets(SyntheticCorpus):
     """
 
     columns = ("text", "label", "words", "tags")
+    least_sizes = (("length", 2), ("depth", 1))
 
     kinds: int
     min_length: int
@@ -54,17 +55,10 @@ class Brackets(SyntheticCorpus):
         super().__post_init__()
         if self.kinds < 1:
             raise ValueError(f"data.kinds={self.kinds}: expected at least 1")
-        self.check_sizes("length", least=2)
-        self.check_sizes("depth")
         for name in ("min_length", "max_length", "test_max_length"):
             if getattr(self, name) % 2:
                 raise ValueError(f"data.{name}={getattr(self, name)}: expected an even number, as brackets are paired")
-        for name in ("", "test_"):
-            length, depth = getattr(self, f"{name}max_length"), getattr(self, f"{name}max_depth")
-            if 2 * depth > length:
-                raise ValueError(
-                    f"data.{name}max_depth={depth}: expected at most {length // 2}, half of data.{name}max_length"
-                )
+        self.check_fits_length("depth", 2, "half")
 
     @property
     def info(self) -> CorpusInfo:
@@ -73,8 +67,8 @@ class Brackets(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the length and the maximum depth."""
-        length = self.draw_size("length", generator, is_test=is_test)
-        return length + length % 2, self.draw_size("depth", generator, is_test=is_test)
+        length, depth = super().choose_sizes(generator, is_test=is_test)
+        return length + length % 2, depth
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws brackets with their tags and label."""
@@ -97,13 +91,8 @@ class Brackets(SyntheticCorpus):
             others = [other for other in range(self.kinds) if other != kind]
             brackets[place] = (opens, generator.choice(others)) if others else (not opens, kind)
         words = tuple(f"({kind}" if opens else f"{kind})" for opens, kind in brackets)
-        return Example(
-            " ".join(words),
-            label=self.info.labels[is_balanced],
-            words=words,
-            tags=_tag(brackets),
-            difficulty={"length": length, "depth": deepest},
-        )
+        label, difficulty = self.info.labels[is_balanced], {"length": length, "depth": deepest}
+        return Example(" ".join(words), label=label, words=words, tags=_tag(brackets), difficulty=difficulty)
 
 
 def _tag(brackets: Sequence[tuple[bool, int]]) -> tuple[str, ...]:

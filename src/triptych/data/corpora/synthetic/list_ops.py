@@ -51,6 +51,7 @@ class ListOps(SyntheticCorpus):
     """
 
     columns = ("text", "label")
+    least_sizes = (("depth", 1),)
     info = CorpusInfo(labels=DIGITS)
 
     max_args: int
@@ -64,7 +65,6 @@ class ListOps(SyntheticCorpus):
         super().__post_init__()
         if self.max_args < 2:
             raise ValueError(f"data.max_args={self.max_args}: expected at least 2")
-        self.check_sizes("depth")
         longest = 1
         for _ in range(self.min_depth):
             longest = 2 + self.max_args * longest
@@ -86,10 +86,6 @@ class ListOps(SyntheticCorpus):
             results.setdefault(example.text.partition(" ")[0], Counter())[example.label] += 1
         hits = sum(max(of_one.values()) for of_one in results.values())
         return {"accuracy": hits / len(examples)} if task == "classification" else {}
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """Draws the depth."""
-        return (self.draw_size("depth", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws an expression.

@@ -36,6 +36,7 @@ class Recall(SyntheticCorpus):
     """
 
     columns = ("text", "words", "tags")
+    least_sizes = (("pairs", 1), ("length", 4))
 
     vocabulary: int
     min_pairs: int
@@ -47,15 +48,8 @@ class Recall(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_sizes("pairs")
-        self.check_sizes("length", least=4)
         check_vocabulary(self.vocabulary, 2 * self.test_max_pairs, "a key and a value for each pair")
-        for name in ("", "test_"):
-            pairs, length = getattr(self, f"{name}max_pairs"), getattr(self, f"{name}max_length")
-            if 4 * pairs > length:
-                raise ValueError(
-                    f"data.{name}max_pairs={pairs}: expected at most {length // 4}, a quarter of data.{name}max_length"
-                )
+        self.check_fits_length("pairs", 4, "a quarter")
 
     @property
     def info(self) -> CorpusInfo:
@@ -67,8 +61,8 @@ class Recall(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the numbers of pairs and of words."""
-        pairs = self.draw_size("pairs", generator, is_test=is_test)
-        return pairs, max(self.draw_size("length", generator, is_test=is_test), 4 * pairs)
+        pairs, length = super().choose_sizes(generator, is_test=is_test)
+        return pairs, max(length, 4 * pairs)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws pairs, and queries among other words."""
@@ -111,6 +105,7 @@ class Needle(SyntheticCorpus):
     """
 
     columns = ("text", "label")
+    least_sizes = (("length", 2),)
 
     vocabulary: int
     needles: int
@@ -123,7 +118,6 @@ class Needle(SyntheticCorpus):
         check_vocabulary(self.vocabulary, 1, "words")
         if self.needles < 2:
             raise ValueError(f"data.needles={self.needles}: expected at least 2")
-        self.check_sizes("length", least=2)
 
     @property
     def info(self) -> CorpusInfo:
@@ -131,7 +125,7 @@ class Needle(SyntheticCorpus):
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the length and the position of the needle."""
-        length = self.draw_size("length", generator, is_test=is_test)
+        (length,) = super().choose_sizes(generator, is_test=is_test)
         return length, generator.randrange(length)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:

@@ -30,6 +30,7 @@ class Rewriting(SyntheticCorpus):
     """
 
     columns = ("text", "target", "words", "tags")
+    least_sizes = (("length", 1),)
 
     vocabulary: int
     min_length: int
@@ -39,7 +40,6 @@ class Rewriting(SyntheticCorpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_vocabulary(self.vocabulary, 2, "words")
-        self.check_sizes("length")
 
     @property
     def info(self) -> CorpusInfo:
@@ -49,9 +49,6 @@ class Rewriting(SyntheticCorpus):
     @abstractmethod
     def rewrite(self, numbers: list[int]) -> list[int]:
         """Returns the transformed sequence."""
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self.draw_size("length", generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         (length,) = sizes
@@ -104,28 +101,20 @@ class Addition(SyntheticCorpus):
     """
 
     columns = ("text", "target")
+    least_sizes = (("digits", 1),)
 
     min_digits: int
     max_digits: int
     test_max_digits: int
     lowest_first: bool
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_sizes("digits")
-
-    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        return (self.draw_size("digits", generator, is_test=is_test),)
-
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Draws two numbers without leading zeros."""
         (digits,) = sizes
         first, second = (generator.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits) for _ in range(2))
-        return Example(
-            f"{self._write(first)} + {self._write(second)}",
-            target=self._write(first + second),
-            difficulty={"digits": digits, "carries": longest_carry(first, second)},
-        )
+        text = f"{self._write(first)} + {self._write(second)}"
+        difficulty = {"digits": digits, "carries": longest_carry(first, second)}
+        return Example(text, target=self._write(first + second), difficulty=difficulty)
 
     def _write(self, number: int) -> str:
         return " ".join(str(number)[:: -1 if self.lowest_first else 1])

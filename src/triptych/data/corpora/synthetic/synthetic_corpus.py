@@ -29,20 +29,27 @@ class SyntheticCorpus(ABC):
     no text of a split, because so few exist, a text of another split is used. A text may occur several times within a
     split.
 
+    The sizes that ``least_sizes`` names make examples harder: each is uniform from ``data.min_NAME`` to
+    ``data.max_NAME`` in training and validation, and to ``data.test_max_NAME`` in the test, where values above
+    ``data.max_NAME`` measure generalization.
+
     Attributes:
         columns: see ``Corpus``.
         is_made: see ``Corpus``.
+        least_sizes: NAME and the smallest allowed value of ``data.min_NAME``, for each size.
         num_train: number of training examples.
         num_validation: number of validation examples, with the sizes of training.
         num_test: number of test examples, which may also have larger sizes.
         seed: seed that draws the examples and assigns the texts.
 
     Raises:
-        ValueError: a split without examples.
+        ValueError: a split without examples, an empty range of a size, or a test range that does not include the
+            training range.
     """
 
     columns: ClassVar[tuple[str, ...]]
     is_made: ClassVar[bool] = True
+    least_sizes: ClassVar[tuple[tuple[str, int], ...]]
 
     num_train: int
     num_validation: int
@@ -53,39 +60,33 @@ class SyntheticCorpus(ABC):
         for name in ("num_train", "num_validation", "num_test"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name}={getattr(self, name)}: expected at least 1")
+        for name, least in self.least_sizes:
+            low, high, test_high = (getattr(self, f"{end}_{name}") for end in ("min", "max", "test_max"))
+            if low < least:
+                raise ValueError(f"data.min_{name}={low}: expected at least {least}")
+            if high < low:
+                raise ValueError(f"data.max_{name}={high}: expected at least data.min_{name}={low}")
+            if test_high < high:
+                raise ValueError(f"data.test_max_{name}={test_high}: expected at least data.max_{name}={high}")
 
     @property
     def info(self) -> CorpusInfo:
         return CorpusInfo()
 
-    def check_sizes(self, name: str, least: int = 1) -> None:
-        """Checks the range of a size that makes examples harder: ``data.min_NAME`` to ``data.max_NAME`` in training and
-        validation, and to ``data.test_max_NAME`` in the test, where values above ``data.max_NAME`` measure
-        generalization.
+    def check_fits_length(self, name: str, words: int, share: str) -> None:
+        """Checks that the longest texts have room for the largest value of a size, which takes ``words`` words each."""
+        for end in ("max", "test_max"):
+            value, length = getattr(self, f"{end}_{name}"), getattr(self, f"{end}_length")
+            if words * value > length:
+                raise ValueError(
+                    f"data.{end}_{name}={value}: expected at most {length // words}, {share} of data.{end}_length"
+                )
 
-        Args:
-            name: NAME.
-            least: smallest allowed value of ``data.min_NAME``.
-
-        Raises:
-            ValueError: an empty range, or a test range that does not include the training range.
-        """
-        low, high, test_high = (getattr(self, f"{end}_{name}") for end in ("min", "max", "test_max"))
-        if low < least:
-            raise ValueError(f"data.min_{name}={low}: expected at least {least}")
-        if high < low:
-            raise ValueError(f"data.max_{name}={high}: expected at least data.min_{name}={low}")
-        if test_high < high:
-            raise ValueError(f"data.test_max_{name}={test_high}: expected at least data.max_{name}={high}")
-
-    def draw_size(self, name: str, generator: random.Random, *, is_test: bool) -> int:
-        """Draws a size uniformly from its range (see ``check_sizes``)."""
-        end = "test_max" if is_test else "max"
-        return generator.randint(getattr(self, f"min_{name}"), getattr(self, f"{end}_{name}"))
-
-    @abstractmethod
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """Draws the sizes of an example."""
+        """Draws the sizes of an example, in the order of ``least_sizes``."""
+        end = "test_max" if is_test else "max"
+        ranges = ((getattr(self, f"min_{name}"), getattr(self, f"{end}_{name}")) for name, _ in self.least_sizes)
+        return tuple(generator.randint(low, high) for low, high in ranges)
 
     @abstractmethod
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
@@ -95,11 +96,8 @@ class SyntheticCorpus(ABC):
     def splits(self) -> Splits:
         """Draws the examples. They are the same in every process, and each split is independent of the sizes of the
         others."""
-        return Splits(
-            train=self._draw_split("train", self.num_train),
-            validation=self._draw_split("validation", self.num_validation),
-            test=self._draw_split("test", self.num_test),
-        )
+        sizes = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        return Splits(**{split: self._draw_split(split, size) for split, size in sizes.items()})
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """Returns the best possible score: 1 for the fraction of correct answers."""
