@@ -6,6 +6,7 @@ Tested by tests/test_printed_commands.py and tests/studies/test_study.py.
 import argparse
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,7 +138,7 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
 
         left = [job for job in plan_study(found, parsed.overrides).startable if not job.is_done]
         check_lines(left)
-        print(*(" ".join(job.arguments) for job in left), sep="\n")
+        sys.stdout.writelines(" ".join(job.arguments) + "\n" for job in left)
         return None
     from triptych.studies.run import report_findings, train_study
 

@@ -54,12 +54,13 @@ def compare_runs(
     plots: Sequence[Plot] = (),
     by: Sequence[str] = (),
     tuned: Sequence[str] = (),
+    answer: str = "",
 ) -> None:
     """Compare runs that were already read.
 
     Args:
         found: their directories are relative to the folder of the page.
-        question: of a study, at the top of the page.
+        question: of a study, at the top of the page, with its answer.
         findings: of the study, in place of a verdict per task.
     """
     groups = group_runs(found.runs, found.untested, found.pruned, by, tuned)
@@ -79,7 +80,7 @@ def compare_runs(
         "unfinished": found.unfinished,
         "damaged": found.damaged,
     }
-    page = render_page(groups, verdicts, audits, standings, duels, found, plots, question, findings)
+    page = render_page(groups, verdicts, audits, standings, duels, found, plots, question, findings, answer)
     output.parent.mkdir(parents=True, exist_ok=True)
     content = output.with_suffix(".comparison.json")  # no file of a run has this name
     content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -21,6 +21,7 @@ from triptych.report.statistics.bootstrap import terms_of
 from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.metrics import validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
+from triptych.report.statistics.raised_seeds import describe_raised_seeds
 from triptych.report.statistics.reach import cost_to_reach
 from triptych.report.statistics.significance import (
     CONFIDENCE,
@@ -55,6 +56,7 @@ class Finding:
         reasons: why it is inconclusive.
         command: trains enough seeds to decide; empty if the claim is decided, or more seeds would not help.
         figure: a chart of it.
+        raised: that its seeds were raised, in a sentence; empty if they were not.
     """
 
     claim: Claim
@@ -68,14 +70,15 @@ class Finding:
     reasons: tuple[str, ...]
     command: str
     figure: Figure
+    raised: str = ""
 
     @property
     def text(self) -> str:
         means = " vs. ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
-        p = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
+        p = f"p = {self.p:.2g} (Holm)" if self.p >= 0.001 else "p < 0.001 (Holm)"
         why = f". Inconclusive: {'; '.join(self.reasons)}" if self.reasons else ""
         test = "" if self.claim.margin is None else f" for the test against the margin of {self.claim.margin:g}"
-        return f"{self.what[0].upper()}{self.what[1:]}: {means}: {self.difference}, {p}{test}{why}."
+        return f"{self.what[0].upper()}{self.what[1:]}: {means}: {self.difference}, {p}{test}{why}.{self.raised}"
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,13 @@ class _Measured:
     @property
     def numbers(self) -> dict[str, list[float]]:
         return {variant: [value.number for value in found] for variant, found in self.values.items()}
+
+    @property
+    def learned(self) -> dict[str, list[float]]:
+        """The numbers of the runs that learned; all costs."""
+        samples = {name: Sample(name, tuple(found), ()) for name, found in self.numbers.items()}
+        scale = Scale(-1) if self.claim.target_score is not None else self.group.scale([*samples.values()])
+        return {name: scale.learned(sample) for name, sample in samples.items()}
 
     @property
     def unreached(self) -> list[str]:
@@ -258,7 +268,8 @@ def _cost(claim: Claim, group: Group, run: RecordedRun, target: float, end: floa
         )
     try:
         found = cost_to_reach(group, run, target, claim.cost_unit)
-        validations = len(run.curves[validation_key(group.metric, run)].steps)
+        steps = run.curves[validation_key(group.metric, run)].steps
+        validations = len({min(step + 1, run.steps) for step in steps})
     except KeyError as error:
         raise ConfigError(f"{run.directory}/metrics.csv has no column {error}, which a claim needs") from None
     reached = found is not None and found <= end
@@ -285,20 +296,23 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
     if not reasons and least is not None and test.is_within(least):
         difference += f", better by less than matters ({least:g})"
     grain = {variant: max((value.grain for value in found), default=0.0) for variant, found in one.values.items()}
-    return Finding(claim, what, one.numbers, grain, _show(one), difference, p, outcome, tuple(reasons), command, figure)
+    raised = describe_raised_seeds([[x for x in one.group.runs if x.variant == variant] for variant in claim.variants])
+    told = _show(one), difference, p, outcome, tuple(reasons), command, figure, raised
+    return Finding(claim, what, one.numbers, grain, *told)
 
 
 def _command(study: Study, one: _Measured) -> str:
     """Trains as many seeds as would probably decide the claim; empty if more seeds are no help."""
     if not one.test.more_seeds_help or len(one.reasons) > len(one.test.reasons):
         return ""
-    seeds = MIN_SEEDS
+    tried, seeds = max(map(len, one.values.values())), 0
     if one.test.welch is not None:
         margin, apart = one.claim.margin, abs(one.test.welch.difference)
         distance, power = (apart, POWER) if margin is None else (abs(margin - apart), POWER_OF_ALIKE)
-        deviation = pool_deviations(*one.numbers.values())
+        deviation = pool_deviations(*one.learned.values())
         seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power) or 0
-    tried = max(map(len, one.values.values()))
+    elif tried < MIN_SEEDS:
+        seeds = MIN_SEEDS
     return study.command([f"seed=range(1,{max(seeds, tried + 1) + 1})"]) if seeds else ""
 
 
@@ -306,10 +320,7 @@ def _show(one: _Measured) -> dict[str, str]:
     """The mean of each variant, over the runs that learned."""
     if one.claim.target_score is not None:
         return {name: _show_cost(found, one.end) for name, found in one.values.items()}
-    samples = {name: Sample(name, tuple(found), ()) for name, found in one.numbers.items()}
-    scale = one.group.scale([*samples.values()])
-    learned = {name: scale.learned(sample) for name, sample in samples.items()}
-    return {name: show_mean(one.group.metric, [found], len(one.numbers[name])) for name, found in learned.items()}
+    return {name: show_mean(one.group.metric, [x], len(one.numbers[name])) for name, x in one.learned.items()}
 
 
 def _show_cost(found: Sequence[_Value], end: float) -> str:

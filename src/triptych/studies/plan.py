@@ -26,6 +26,7 @@ from triptych.report.statistics.reach import cost_to_reach
 from triptych.studies.findings import claimed_group, name_measure
 from triptych.studies.study import REFERENCE, Study, StudyTrial, Tuning, override_key, values_of
 
+NO_SEED = "no seed; expected one in common, such as seed=1,2,3"
 MOST_EXTENSIONS = 2
 """How often the tried values are extended."""
 Grid = dict[str, list[str]]
@@ -146,12 +147,11 @@ def _choose(study: Study, variant: str, known: Sequence[RecordedRun], jobs: Sequ
         signed = mean if score.higher_is_better else -mean
         ranks.append((signed if math.isfinite(mean) else -math.inf, -loss))
     chosen = trials[ranks.index(max(ranks))]
-    edges = [Edge.find(key, float(chosen.values[key]), numbers) for key, x in grid.items() if (numbers := _numbers(x))]
-    (architecture, *_), flops = (
-        (run.architecture for run in runs.values()),
-        sum(run.train_flops for run in runs.values()),
-    )
-    return Tuning(architecture, score.measure, trials, chosen, [edge for edge in edges if edge is not None], flops)
+    is_tie = sum(trial.score == chosen.score for trial in trials) > 1
+    measure = f"{score.measure}, then validation loss" if is_tie else score.measure
+    found = [Edge.find(key, float(chosen.values[key]), numbers) for key, x in grid.items() if (numbers := _numbers(x))]
+    (architecture, *_), flops = [run.architecture for run in runs.values()], sum(x.train_flops for x in runs.values())
+    return Tuning(architecture, measure, trials, chosen, [edge for edge in found if edge is not None], flops)
 
 
 def _find_score(study: Study, variant: str, runs: Sequence[RecordedRun]) -> _TrialScore:
@@ -218,9 +218,7 @@ def _list_jobs(study: Study, plan: StudyPlan, variant: str, more: Sequence[str],
     for overrides in split:
         own = values_of(overrides)
         if "seed" not in own:
-            raise ConfigError(
-                f"study {study.name}, variant {variant}: no seed; expected one in common, such as seed=1,2,3"
-            )
+            raise ConfigError(f"study {study.name}, variant {variant}: {NO_SEED}")
         for source in study.needs(variant):
             run = str(_find_source(study, plan, source, own["seed"]))
             overrides = [override.replace(_mark_source(study, source), run) for override in overrides]
@@ -243,11 +241,13 @@ def _find_source(study: Study, plan: StudyPlan, variant: str, seed: str) -> Path
 
 
 def _check_seeds(study: Study, variant: str, more: Sequence[str]) -> None:
-    """Raises an error if a trial has a seed of the judged runs."""
+    """Raises an error if a judged run has no seed, or that of a trial."""
     trials, judged = (
         {values_of(job).get("seed") for job in _split(study, variant, last)}
         for last in ([*more, *shlex.split(study.tune)], more)
     )
+    if None in judged:
+        raise ConfigError(f"study {study.name}, variant {variant}: {NO_SEED}")
     if both := trials & judged:
         raise ConfigError(
             f"study {study.name}: tune: seed={min(map(str, both))} is also a seed of the judged runs; expected another "

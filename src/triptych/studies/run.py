@@ -116,7 +116,7 @@ def report_findings(study: Study, plan: StudyPlan, output: Path) -> None:
     panels = [
         Panel(one.claim.statement, one.claim.reason, one.text, one.outcome, one.command, one.figure) for one in findings
     ]
-    compare_runs(found, output, study.question, panels + draw_tunings(study, plan.tunings))
+    compare_runs(found, output, study.question, panels + draw_tunings(study, plan.tunings), answer=study.conclusion)
     if study.scaling:
         ladder = [job.directory for jobs in (plan.trials or plan.jobs).values() for job in jobs if job.is_done]
         scaling(ladder, output.with_name("scaling.html"))

@@ -135,6 +135,19 @@ def test_a_key_that_does_not_vary(sweep: Sweep, by: str, answer: str) -> None:
     assert str(caught.value).startswith(f"--by {by}: {answer}")
 
 
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("optimizer.lrr", "no run has such a setting; expected one of block/attention"),
+        ("block/attention", "also given to --by; expected one of block/attention"),
+    ],
+)
+def test_a_tuned_key_is_checked(sweep: Sweep, key: str, answer: str) -> None:
+    with pytest.raises(ValueError, match="--tuned") as caught:
+        group_runs(sweep(), by=["block/attention"], tuned=[key])
+    assert str(caught.value) == f"--tuned {key}: {answer}"
+
+
 def test_numbers_are_in_ascending_order(write_run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the names of the folders; so are the rows of the table, with the seeds of a level together."""
     for name, layers in (("a", 10), ("b", 2), ("c", 4)):

@@ -41,18 +41,29 @@ def test_all_against_none(first: int, second: int, p: float) -> None:
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
 def test_barnard_is_the_worst_probability_of_as_large_a_difference(m: int, n: int, data: st.DataObject) -> None:
     """Enumerated in fractions at 21 probabilities, which cannot be above the maximum and come near it."""
+
+    def distance(a: int, b: int) -> Fraction:
+        share = Fraction(a + b, m + n)
+        return (Fraction(a, m) - Fraction(b, n)) ** 2 / (share * (1 - share)) if 0 < share < 1 else Fraction(0)
+
     k, j = data.draw(st.integers(0, m)), data.draw(st.integers(0, n))
-    observed = abs(Fraction(k, m) - Fraction(j, n))
     worst = Fraction(0)
     for q in (Fraction(i, 20) for i in range(21)):
         tables = [
             math.comb(m, a) * math.comb(n, b) * q ** (a + b) * (1 - q) ** (m + n - a - b)
             for a, b in product(range(m + 1), range(n + 1))
-            if abs(Fraction(a, m) - Fraction(b, n)) >= observed
+            if distance(a, b) >= distance(k, j)
         ]
         worst = max(worst, sum(tables, Fraction(0)))
     found = barnard(k, j, m, n)
     assert float(worst) - 1e-12 <= found <= min(float(worst) * 1.1 + 0.01, 1.0)
+
+
+@pytest.mark.parametrize("table", [(4, 2, 4, 4), (8, 3, 8, 8), (10, 5, 10, 10), (3, 1, 3, 5), (5, 2, 6, 9)])
+def test_barnard_is_scipys(table: tuple[int, int, int, int]) -> None:
+    first, second, m, n = table
+    expected = stats.barnard_exact([[first, second], [m - first, n - second]], n=128).pvalue
+    assert barnard(first, second, m, n) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_run_failed_that_went_less_than_a_tenth_of_the_way() -> None:

@@ -226,6 +226,22 @@ class TestSeveralConfigurations:
         reasons = judge(groups_of(tmp_path)["translation"]).reasons
         assert reasons == ("full has several runs of seed 1", "decoder-only has several runs of seed 1")
 
+    def test_a_run_that_was_tested_in_part_is_a_trial(self, write_run, tmp_path: Path) -> None:
+        """1 is one batch, and 1.0 all of them."""
+        for architecture, values in CLEAR.items():
+            for seed, value in enumerate([0.1, *values], start=101):
+                settings = {"trainer": {"limit_test_batches": 1 if seed == 101 else 1.0}}
+                write_run(architecture, "translation", {"test/exact_match": value}, seed=seed, settings=settings)
+        group = groups_of(tmp_path)["translation"]
+        assert [run.seed for run in group.untested] == [101, 101]
+        assert judge(group).winner == "full"
+
+    def test_more_seeds_do_not_help_copies(self, write_run, tmp_path: Path) -> None:
+        for architecture, values in TIE.items():
+            for number, value in enumerate(values):
+                write_run(architecture, "translation", {"test/exact_match": value}, name=str(number))
+        assert judge(groups_of(tmp_path)["translation"]).commands == ()
+
 
 @pytest.mark.parametrize(("best", "reason"), [
     (1e-3, "the best optimizer.lr of decoder-only (0.001) is the smallest tried; try 0.0005"),

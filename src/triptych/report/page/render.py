@@ -84,6 +84,7 @@ def render_page(
     plots: Sequence[Plot] = (),
     question: str = "",
     findings: Sequence[Panel] = (),
+    answer: str = "",
 ) -> str:
     """Builds the self-contained page.
 
@@ -91,13 +92,14 @@ def render_page(
         audits: one list per group; so are ``standings`` and ``duels``.
         found: lists what is left out.
         plots: plots to add.
-        question: of a study, at the top of the page.
+        question: of a study, at the top of the page, with its answer.
         findings: of the study, in place of verdicts.
     """
     present = {run.architecture for group in groups for run in group.runs}
     compared = {_describe_compared(group) for group in groups}
     context = {
         "question": question or f"Which {compared.pop() if len(compared) == 1 else 'variant'} is better?",
+        "answer": answer,
         "findings": findings,
         "num_runs": sum(len(group.runs) for group in groups),
         "architectures": ARCHITECTURES,

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from triptych.config import ARCHITECTURES, suggestion
+from triptych.config import ARCHITECTURES, nearest
 from triptych.report.labels import setting
 from triptych.report.read_records import PrunedRun, RecordedRun
 
@@ -14,6 +14,8 @@ MODEL = "model"
 TUNED_KEYS = ("optimizer.", "scheduler.", "block.dropout")
 """Beginnings of the keys that are tuned, not compared, unless nothing else differs."""
 COMPARED, TUNED, BLOCK, FOLLOWS, DIFFERS = "compared", "tuned", "block", "follows", "differs"
+OF_THE_TEST = ("trainer.limit_test_batches", "task.num_beams", "task.length_penalty")
+"""Settings that change the score of the same weights: never compared."""
 _ABSENT = "absent"
 
 
@@ -55,7 +57,9 @@ def find_factors(runs: Sequence[RecordedRun]) -> list[Factor]:
     follow from it."""
     typed = {setting_of(key): key for run in runs for key in _typed(run)}
     columns: dict[tuple[int, ...], dict[str, list[str]]] = {}
-    names = dict.fromkeys(key.removesuffix("._target_") for run in runs for key in run.settings)
+    names = dict.fromkeys(
+        key.removesuffix("._target_") for run in runs for key in run.settings if key not in OF_THE_TEST
+    )
     for key in (MODEL, *(key for key in names if key in typed or not key.startswith("model."))):
         values = [value_of(run, key) for run in runs]
         if len({*values}) > 1:
@@ -111,19 +115,24 @@ def sort_runs(runs: Sequence[RecordedRun], factors: Sequence[Factor]) -> tuple[R
     return tuple(sorted(runs, key=lambda run: [x.levels.index(value_of(run, x.key)) for x in known]))
 
 
-def check_factors(runs: Sequence[RecordedRun], by: Sequence[str]) -> None:
-    """Checks the keys of ``--by``.
+def check_factors(runs: Sequence[RecordedRun], by: Sequence[str], tuned: Sequence[str] = ()) -> None:
+    """Checks the keys of ``--by`` and ``--tuned``.
 
     Raises:
-        ValueError: no run has such a setting, or it is the same in all runs.
+        ValueError: no run has such a setting, a compared one is the same in all runs, or one is given to both.
     """
-    for key in by:
-        if len({level_of(run, [key]) for run in runs}) == 1:
-            known = [factor.key for factor in find_factors(runs)]
-            has_one = value_of(runs[0], key) != _ABSENT
-            why = "the same in all runs" if has_one else "no run has such a setting"
-            expected = f"; expected one of {', '.join(known)}" if known else ""
-            raise ValueError(f"--by {key}: {why}{expected}{suggestion(key, known)}")
+    known = [factor.key for factor in find_factors(runs)] if by or tuned else []
+    expected = f"; expected one of {', '.join(known)}" if known else ""
+    for option, keys in (("--by", by), ("--tuned", tuned)):
+        for key in keys:
+            values = {value_of(run, key) for run in runs}
+            why = "no run has such a setting" if values == {_ABSENT} else ""
+            if option == "--by" and len(values) == 1 and not why:
+                why = "the same in all runs"
+            if option == "--tuned" and key in by:
+                why = "also given to --by"
+            if why:
+                raise ValueError(f"{option} {key}: {why}{expected}{'' if key in known else nearest(key, known)}")
 
 
 def setting_of(key: str) -> str:

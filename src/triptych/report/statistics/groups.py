@@ -21,6 +21,7 @@ from triptych.report.statistics.edges import Edge
 from triptych.report.statistics.factors import (
     BLOCK,
     MODEL,
+    OF_THE_TEST,
     Factor,
     check_factors,
     choose_factor,
@@ -35,9 +36,6 @@ from triptych.tasks.metric_specs import MetricSpec
 
 _OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
 """Settings of a stack that follow from the architecture or from its input."""
-
-_OF_THE_TEST = ("trainer.limit_test_batches", "task.num_beams", "task.length_penalty")
-"""Settings that change the score of the same weights."""
 
 MOST_IN_LABELS = 4
 """Settings in the label of a configuration."""
@@ -167,7 +165,7 @@ class Group:
         """Why values of the metric cannot be compared; otherwise empty."""
         if len({run.data_sha256 for run in self.runs}) > 1:
             return "the runs did not use the same data (data_sha256 differs)."
-        for key in _OF_THE_TEST:
+        for key in OF_THE_TEST:
             values = dict.fromkeys(str(run.settings[key]) for run in self.runs if key in run.settings)
             if len(values) > 1:
                 return f"the runs were tested with different values of {key} ({', '.join(values)})."
@@ -359,7 +357,7 @@ def group_runs(
     Raises:
         ValueError: nothing was tested, or a compared setting does not vary.
     """
-    check_factors(_one_per_configuration(runs), by)
+    check_factors(_one_per_configuration((*runs, *untested)), by, tuned)
     if untested and not runs:
         raise ValueError(
             f"{untested[0].directory}: trials of a search are not tested; test the best one with the command that the "
@@ -367,8 +365,8 @@ def group_runs(
         )
     groups = []
     for key, members in groupby(runs, key=lambda run: (run.task, run.data)):
-        found = tuple(members)
-        trials = tuple(run for run in untested if (run.task, run.data) == key)
+        found, partial = _without_partial_tests([*members])
+        trials = (*partial, *(run for run in untested if (run.task, run.data) == key))
         stopped = tuple(run for run in pruned if (run.task, run.data) == key)
         configurations = _one_per_configuration(found)
         own = tuple(by) or (choose_factor(configurations, tuned),)
@@ -387,10 +385,20 @@ def _configuration(run: RecordedRun) -> object:
     number of steps identifies the configuration. Runs of a study's variant start from other runs of the same seed."""
     solved = ((run.match or {}).get("solved") or {}).get("trainer.max_steps")
     steps = None if run.settings else run.steps
-    own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
+    own = {key: repr(x) for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
     if run.variant:
         own.pop("init_from", None)
     return run.variant, run.experiment, run.params, steps, tuple(sorted(own.items()))
+
+
+def _without_partial_tests(runs: Sequence[RecordedRun]) -> tuple[tuple[RecordedRun, ...], tuple[RecordedRun, ...]]:
+    """The runs, and apart from them the trials: those that read a part of the test set, if other runs of the same
+    architecture read all of it."""
+    is_whole = [repr(run.settings.get("trainer.limit_test_batches")) in ("None", "1.0") for run in runs]
+    known = {run.architecture for run, whole in zip(runs, is_whole, strict=True) if whole}
+    is_kept = [whole or run.architecture not in known for run, whole in zip(runs, is_whole, strict=True)]
+    kept, trials = ([run for run, x in zip(runs, is_kept, strict=True) if x == side] for side in (True, False))
+    return tuple(kept), tuple(trials)
 
 
 def _one_per_configuration(runs: Sequence[RecordedRun]) -> list[RecordedRun]:

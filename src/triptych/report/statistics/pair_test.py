@@ -115,7 +115,9 @@ class PairTest:
         no_room = _room_problems(runs, scale, margin)
         if margin is not None and counts != totals:
             no_room.append(f"{sum(totals) - sum(counts)} of {sum(totals)} runs failed")
-        return cls(counts, welch, p_learned, p, lead, (*_seed_problems(samples), *no_room), not no_room)
+        again = [problem for sample in samples for problem in _find_copies(sample)]
+        reasons = (*_seed_problems(samples), *again, *no_room)
+        return cls(counts, welch, p_learned, p, lead, reasons, not again and not no_room)
 
     @property
     def doubt(self) -> str:
@@ -142,9 +144,10 @@ class PairTest:
 def barnard(first: int, second: int, num_first: int, num_second: int) -> float:
     """The p-value of Barnard's unconditional test (1947) of equal shares, first of num_first and second of num_second:
 
-        max over q of sum of b(i; num_first, q) b(j; num_second, q), over |i / num_first - j / num_second| >= observed
+        max over q of sum of b(i; num_first, q) b(j; num_second, q), over z(i, j) >= z(first, second)
 
-    with b the binomial probability.
+    with b the binomial probability and z(i, j) = |i / num_first - j / num_second| / sqrt(s (1 - s)), where s is the
+    share of both together (Suissa and Shuster 1985).
     """
     q = np.linspace(0.0, 0.5, 501)[:, None]  # 1 - q gives the same sum
     p_first, p_second = (
@@ -153,8 +156,10 @@ def barnard(first: int, second: int, num_first: int, num_second: int) -> float:
         * (1 - q) ** np.arange(n, -1, -1)
         for n in (num_first, num_second)
     )
-    gaps = np.abs(np.subtract.outer(np.arange(num_first + 1) * num_second, np.arange(num_second + 1) * num_first))
-    is_as_far = (gaps >= abs(first * num_second - second * num_first)).astype(float)
+    gaps = np.subtract.outer(np.arange(num_first + 1) / num_first, np.arange(num_second + 1) / num_second)
+    shares = np.add.outer(np.arange(num_first + 1), np.arange(num_second + 1)) / (num_first + num_second)
+    distances = np.abs(gaps) / np.sqrt(np.maximum(shares * (1 - shares), 1e-12))
+    is_as_far = (distances >= (1 - 1e-9) * distances[first, second]).astype(float)
     return min(float(np.einsum("qi,ij,qj->q", p_first, is_as_far, p_second).max()), 1.0)
 
 
@@ -174,13 +179,16 @@ def _decide(
 
 
 def _seed_problems(samples: Sequence[Sample]) -> list[str]:
-    problems = [
+    return [
         f"{sample.name} has {counted(len(sample.values), 'seed')}, expected at least {MIN_SEEDS}"
         for sample in samples
         if len(sample.values) < MIN_SEEDS
     ]
-    again = {sample.name: [seed for seed in sample.seeds if sample.seeds.count(seed) > 1] for sample in samples}
-    return problems + [f"{name} has several runs of seed {min(seeds)}" for name, seeds in again.items() if seeds]
+
+
+def _find_copies(sample: Sample) -> list[str]:
+    again = [seed for seed in sample.seeds if sample.seeds.count(seed) > 1]
+    return [f"{sample.name} has several runs of seed {min(again)}"] if again else []
 
 
 def _room_problems(runs: Sequence[Sequence[float]], scale: Scale, margin: float | None) -> list[str]:

@@ -42,7 +42,7 @@ def cost_to_reach(group: Group, run: RecordedRun, target: float, clock: str) -> 
     reached = (step for step, value in zip(curve.steps, curve.values, strict=True) if sign * (value - target) >= 0)
     step = next(reached, None)
     if step is None or clock == "steps":
-        return None if step is None else step + 1
+        return None if step is None else min(step + 1, run.steps)  # a last validation is logged at the last step
     return dict(zip(run.curves[clock].steps, run.curves[clock].values, strict=True))[step]
 
 

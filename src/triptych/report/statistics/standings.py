@@ -69,7 +69,7 @@ def describe_training(group: Group) -> list[dict[str, str]]:
     """A row per configuration: its seeds, failed runs, the number of configurations tried of its level, the step of the
     best validation and the last step (means over the runs), and the dates of training. Failed runs and trials are those
     within a block. Columns that no record fills are left out."""
-    rows, names = list[dict[str, str]](), {one.runs[0].directory: one.name for one in group.contenders}
+    rows, names = list[dict[str, str]](), {run.directory: one.name for one in group.contenders for run in one.runs}
     for block in group.blocks.values():
         tried, scale = block.num_tried, block.scale([*block.samples.values()])
         for level, contender in [(level, one) for level, found in block.by_level.items() for one in found]:

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -137,6 +138,15 @@ class TestAnswers:
                 for rule in rules]  # fmt: skip
         assert corpus.floor("classification", examples) == {"accuracy": sum(map(max, hits)) / len(examples)}
         assert corpus.floor("language_modeling", examples) == {}
+
+    def test_the_floor_of_recall_is_that_of_guessing_among_the_values_of_a_text(self) -> None:
+        examples, random, hits, count = examples_of(Recall), Random(0), 0, 0
+        for example in examples * 20:
+            queries = [tag for tag in example.tags or () if tag]
+            hits += sum(random.choice(queries) == tag for tag in queries)
+            count += len(queries)
+        found = made(Recall).floor("tagging", examples)["accuracy"]
+        assert found == pytest.approx(hits / count, abs=4 * (found / count) ** 0.5)
 
     def test_list_ops(self) -> None:
         seen = set()

@@ -1,6 +1,7 @@
 """Synthetic retrieval tasks: associative recall, and a needle in a haystack."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.data.corpora.corpus import CorpusInfo
@@ -58,6 +59,11 @@ class Recall(SyntheticCorpus):
     @property
     def _num_keys(self) -> int:
         return self.vocabulary // 2
+
+    def floor(self, task: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The accuracy of guessing among the values of a text: one query of each is right, on average."""
+        num_queries = sum(tag is not None for example in examples for tag in example.tags or ())
+        return {"accuracy": len(examples) / num_queries} if task == "tagging" else {}
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """Draws the numbers of pairs and of words."""
