@@ -590,7 +590,7 @@ def test_what_only_some_parts_have_tells_runs_apart(write_run, tmp_path: Path) -
         write_run("full", "translation", {"test/bleu": 33.26}, settings=settings, name=name)
     compare([tmp_path], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert page.count('<div class="soft">first=0, position=sinusoidal</div>') == 1
+    assert page.count('<div class="soft">position=sinusoidal</div>') == 1
     for theta in (100.0, 10000.0):
         assert page.count(f'<div class="soft">position=rotary, theta={theta}</div>') == 1
 

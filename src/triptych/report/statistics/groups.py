@@ -432,8 +432,22 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
         return ["" if run.variant == run.architecture else run.variant.replace("_", " ") for run in runs]
     if len(runs) == 1:
         return [""]
-    differing = list(_differing([run.settings for run in runs]).items())[:MOST_IN_LABELS]
-    labels = [", ".join(f"{x}={run.settings[key]}" for x, key in differing if key in run.settings) for run in runs]
+    keys = _differing([run.settings for run in runs])
+
+    def label(names: Sequence[str]) -> list[str]:
+        found = [{name: run.settings[keys[name]] for name in names if keys[name] in run.settings} for run in runs]
+        return [", ".join(f"{name}={value}" for name, value in of_run.items()) for of_run in found]
+
+    def count(names: Sequence[str]) -> int:
+        return len({*label(names)} - {""})
+
+    chosen = list[str]()
+    while len(chosen) < min(MOST_IN_LABELS, len(keys)) and count(chosen) < len(runs):
+        best = max(keys, key=lambda name: count([*chosen, name]))
+        if count([*chosen, best]) <= count(chosen):
+            break
+        chosen.append(best)
+    labels = label(chosen)
     if len(set(labels)) == len(runs):
         return labels
     info = [f"{run.experiment}, {run.params:,} parameters, {counted(run.steps, 'step')}" for run in runs]

@@ -13,6 +13,7 @@ from triptych.config.overrides import read_value, write_override
 from triptych.report.labels import setting
 from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.blocks import combine_blocks, interaction_p
+from triptych.report.statistics.factors import TUNED_KEYS
 from triptych.report.statistics.groups import MOST_IN_LABELS, ComparedConfig, Group
 from triptych.report.statistics.pair_test import PairTest
 from triptych.report.statistics.raised_seeds import describe_raised_seeds
@@ -198,7 +199,9 @@ def _list_differences(group: Group, ranking: Sequence[str]) -> list[str]:
     runs = [group.chosen[name].runs[0] for name in ranking]
     if values := [_values_of(key, runs) for key in group.differing_settings(runs)]:
         more = f", and {counted(len(values) - MOST_IN_LABELS, 'other')}" if len(values) > MOST_IN_LABELS else ""
-        found.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}")
+        tuned = [key for key in group.differing_settings(runs) if key.startswith(TUNED_KEYS)][:1]
+        hint = f" (if it was tuned for each: --tuned {tuned[0]})" if tuned else ""
+        found.append(f"the runs also differ in {'; '.join(values[:MOST_IN_LABELS])}{more}{hint}")
     return found
 
 
