@@ -100,11 +100,14 @@ def test_a_damaged_summary_names_the_file(write_run, tmp_path: Path, text: str) 
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_a_missing_primary_metric_is_named(write_run, tmp_path: Path) -> None:
+def test_a_run_without_its_metric_is_left_out_and_named(write_run, tmp_path: Path) -> None:
     write_run("full", "classification", {"test/loss": 0.3})
-    found = find_runs([tmp_path], tmp_path)
     with pytest.raises(ValueError, match=r"classification_full_seed1/summary\.json: key metrics has no test/accuracy"):
-        group_runs(found.runs)
+        find_runs([tmp_path], tmp_path)
+    write_run("encoder_only", "classification", ACCURACY)
+    found = find_runs([tmp_path], tmp_path)
+    assert [run.architecture for run in found.runs] == ["encoder_only"]
+    assert [text.partition(":")[0] for text in found.damaged] == ["runs/classification_full_seed1/summary.json"]
 
 
 def test_translation_is_compared_by_bleu_where_no_ceiling_is_known(write_run, tmp_path: Path) -> None:

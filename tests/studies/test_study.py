@@ -10,13 +10,12 @@ import yaml
 
 import tiny
 from cases import by_day
-from command_line import composed
 from commands import run
 from triptych.cli import folders, main
 from triptych.config import ConfigError
 from triptych.config.overrides import check_chosen
 from triptych.launch.sweep import split_sweep
-from triptych.studies.plan import plan_study
+from triptych.studies.plan import check_variants, plan_study
 from triptych.studies.study import find_studies, read_study, values_of
 
 ARMS = {"first": "model=full", "second": "model=decoder_only optimizer.lr=1e-3,2e-3", "third": "init_from={first}"}
@@ -73,7 +72,8 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("changes", "answer"),
     [
-        ({"arm": {}}, "Key 'arm' not in 'Study'"),
+        ({"arm": {}}, "mine.yaml: arm: there is no such key"),
+        ({"claims": [CLAIM | {"scores": "loss"}]}, "mine.yaml: scores: there is no such key; did you mean score?"),
         ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is not a variant; did you mean second?"),
         (
             {"claims": [CLAIM | {"equivalent": ["first", "second"]}]},
@@ -149,10 +149,16 @@ def test_what_comes_with_triptych(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", by_day(find_studies(), ["demo", "adapt"]))
-def test_what_it_trains_is_a_configuration(name: str) -> None:
-    plan = plan_study(read_study(name), [])
-    for jobs in (*plan.trials.values(), *plan.jobs.values()):
-        composed(*jobs[0].arguments)
+def test_the_settings_of_a_study_exist(name: str) -> None:
+    check_variants(read_study(name), [])
+
+
+@pytest.mark.parametrize("place", ["common", "tune"])
+def test_a_wrong_setting_is_found_before_training(tmp_path: Path, place: str) -> None:
+    texts = {"common": "experiment=synthetic/copy seed=1", "tune": "seed=9"}
+    texts[place] += " shape.d_fff=1,2"
+    with pytest.raises(ConfigError, match=r"variant first: shape.d_fff: .* did you mean shape.d_ff"):
+        check_variants(read_study(str(write(tmp_path, **texts))), [])
 
 
 SMALL = [

@@ -184,8 +184,12 @@ def read_run(directory: Path, relative_to: Path) -> RecordedRun:
     """
     run = RunDirectory(directory)
     summary = read_summary(run.record)
+    own = fields_of(summary)
+    scores = [score.key for score in own["task_info"].comparison_metrics]
+    if is_tested(own["metrics"]) and own["metrics"].keys().isdisjoint(scores):
+        raise ValueError(f"{run.record}: key metrics has no {scores[0]}, expected in each {own['task']} run")
     return RecordedRun(
-        **fields_of(summary),
+        **own,
         summary=summary,
         directory=_relative(directory, relative_to),
         curves=read_curves(run.metrics) if run.metrics.is_file() else {},

@@ -14,10 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from triptych.config import ConfigError, amount, counted
+from triptych.config.diagnose import explain
+from triptych.config.schema import TrainConfig
 from triptych.launch.sweep import NOT_PLAIN, Job, split_sweep
 from triptych.report.read_records import RecordedRun, RunSet, find_runs
 from triptych.report.statistics.edges import Edge
@@ -72,6 +77,23 @@ def plan_study(study: Study, more: Sequence[str]) -> StudyPlan:
         if all(job.is_done for job in sources):
             plan.startable += jobs
     return plan
+
+
+def check_variants(study: Study, more: Sequence[str]) -> None:
+    """Composes the configuration of each variant, so that a wrong setting is found before anything is trained.
+
+    Args:
+        more: overrides that come last.
+    """
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    for variant in study.variants:
+        overrides = _split(study, variant, [*more, *shlex.split(study.tune)])[0]
+        try:
+            with initialize_config_module("triptych.conf", version_base="1.3"):
+                compose("train", overrides=overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            said = explain(error, "train", overrides) or str(error)
+            raise ConfigError(f"study {study.name}, variant {variant}: {said}") from None
 
 
 def read_runs(jobs: Mapping[str, Sequence[Job]], relative_to: Path) -> RunSet:

@@ -26,7 +26,7 @@ from triptych.storage.atomic import write_text
 from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import RECORD
 from triptych.studies.findings import AS_PREDICTED, Finding, judge_claims
-from triptych.studies.plan import StudyPlan, plan_study, read_runs
+from triptych.studies.plan import StudyPlan, check_variants, plan_study, read_runs
 from triptych.studies.study import Study, Tuning, find_studies, read_study
 
 RECORDED = (
@@ -68,6 +68,8 @@ def train_study(study: Study, more: Sequence[str], n_jobs: int, output: Path, ag
         SweepFailed: runs failed.
     """
     plan, tried = plan_study(study, more), set[Path]()
+    if any(not job.is_done for job in plan.startable):
+        check_variants(study, more)
     introduce(study, plan, n_jobs, output, again)
     while jobs := [job for job in plan.startable if job.directory not in tried]:
         redact = Redactor()

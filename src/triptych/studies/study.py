@@ -4,14 +4,14 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
 from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import ConfigError, suggestion
@@ -219,6 +219,9 @@ def read_study(name: str) -> Study:
     try:
         found = OmegaConf.merge(OmegaConf.structured(Study), OmegaConf.load(file))
         study = OmegaConf.to_object(found)
+    except ConfigKeyError as error:
+        keys = [one.name for one in fields(error.object_type)] if error.object_type else []
+        raise ConfigError(f"{file}: {error.key}: there is no such key{suggestion(str(error.key), keys)}") from None
     except (OSError, UnicodeError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{file}: {' '.join(str(error).split())}") from None
     assert isinstance(study, Study)

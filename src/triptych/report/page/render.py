@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from statistics import fmean
 from typing import NamedTuple
 
-from triptych.config import amount, duration
+from triptych.config import amount, counted, duration
 from triptych.data.overlap import describe_overlap
 from triptych.report.labels import COSTS, field_name, setting
 from triptych.report.page.attention_charts import compare_attention
@@ -19,6 +19,7 @@ from triptych.report.statistics.audit import Difference
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.factors import MODEL, Factor, level_of, value_of
 from triptych.report.statistics.groups import ComparedConfig, Group
+from triptych.report.statistics.pair_test import Sample
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.significance import FALSE_WINNER
 from triptych.report.statistics.standings import PairDifference, SeedSummary, describe_training
@@ -171,7 +172,9 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     seeds = f"seed {first.seed}"
     if len(runs) > 1:
         spread = f", {metric.show(min(values))} to {metric.show(max(values))}" if values else ""
-        seeds = f"mean of {len(values)} of {len(runs)} runs{spread}"
+        learned = group.scale([*group.samples.values()]).learned(Sample("", tuple(values), ()))
+        failed = f", {len(runs) - len(learned)} failed" if len(learned) < len(runs) else ""
+        seeds = f"mean of {counted(len(values), 'run')}{spread}{failed}"
     layers = " + ".join(f"{count} {stack}" for stack, count in first.num_layers.items() if count)
     value, _, unit = number.partition(" ")
     return {
