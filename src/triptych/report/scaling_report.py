@@ -164,7 +164,8 @@ def choose_runs(group: Group) -> list[RecordedRun]:
     cells: dict[object, list[ComparedConfig]] = {}
     for one in group.contenders:
         run = one.runs[0]
-        fixed = sorted((key, str(x)) for key, x in run.settings.items() if not key.startswith(TUNED_KEYS))
+        free = (*TUNED_KEYS, *((run.match or {}).get("solved") or {}))  # a step limit is solved for each seed
+        fixed = sorted((key, str(x)) for key, x in run.settings.items() if not key.startswith(free))
         cells.setdefault((one.level, run.params, str(fixed) if fixed else run.train_flops), []).append(one)
     return [run for found in cells.values() for run in group.best(found).runs]
 
