@@ -4,9 +4,10 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from triptych.report.read_records import find_runs, read_curves, read_run
+from triptych.report.read_records import MOST_POINTS, find_runs, read_curves, read_run
 from triptych.report.statistics.groups import group_runs
 
 ACCURACY = {"test/accuracy": 0.9}
@@ -38,7 +39,7 @@ def test_a_directory_can_be_the_run_itself(write_run, tmp_path: Path) -> None:
     directory = write_run("full", "classification", ACCURACY)
     (run,) = find_runs([directory], tmp_path).runs
     assert run.directory == "runs/classification_full_seed1"
-    assert run.curves["val/accuracy"].steps == tuple(range(80, 801, 80))  # the blank cells between are left out
+    assert [*run.curves["val/accuracy"].steps] == [*range(80, 801, 80)]  # the blank cells between are left out
     assert len(run.curves["train/loss"].values) == 80
 
 
@@ -120,7 +121,7 @@ def test_translation_is_compared_by_bleu_where_no_ceiling_is_known(write_run, tm
 def test_a_damaged_curve_names_file_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,step,train/loss\n0,10,3.5\n0,20,oops\n")
-    with pytest.raises(ValueError, match=r"metrics\.csv: line 3, column train/loss is 'oops'"):
+    with pytest.raises(ValueError, match=r"metrics\.csv: line 3, column train/loss: .*invalid value 'oops'"):
         read_curves(path)
 
 
@@ -128,6 +129,34 @@ def test_the_later_row_of_a_resumed_run_counts(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,step,train/loss\n0,10,3\n0,20,2\n0,10,5\n0,30,nan\n")
     curve = read_curves(path)["train/loss"]
-    assert curve.steps == (10, 20, 30)
-    assert curve.values[:2] == (5.0, 2.0)
+    assert [*curve.steps] == [10, 20, 30]
+    assert [*curve.values[:2]] == [5.0, 2.0]
     assert math.isnan(curve.values[2])
+
+
+def test_a_long_curve_keeps_its_extremes_and_its_validations(tmp_path: Path) -> None:
+    path, random = tmp_path / "metrics.csv", np.random.default_rng(1)
+    losses = random.uniform(1, 2, 20_000)
+    losses[[777, 12_345]] = 0.1, 9.0
+    rows = [f"{step},{loss},{10 * step},{step / 1000 if step % 100 == 99 else ''}" for step, loss in enumerate(losses)]
+    path.write_text("step,train/loss,tokens,val/loss\n" + "\n".join(rows) + "\n")
+    curves = read_curves(path)
+    loss = dict(zip(curves["train/loss"].steps, curves["train/loss"].values, strict=True))
+    assert (loss[777], loss[12_345], loss[19_999]) == (0.1, 9.0, losses[-1])
+    assert all(value == losses[step] for step, value in loss.items())
+    assert len(loss) <= MOST_POINTS + 200  # the 200 validations have a training loss, too
+    assert [*curves["val/loss"].steps] == [*range(99, 20_000, 100)]
+    tokens = dict(zip(curves["tokens"].steps, curves["tokens"].values, strict=True))
+    assert tokens.keys() == loss.keys()
+    assert all(value == 10 * step for step, value in tokens.items())
+
+
+def test_predictions_are_read_when_they_are_used(write_run, tmp_path: Path) -> None:
+    answers = [{"input": "x", "reference": "y", "output": output} for output in ("y", "z")]
+    first, second, third = (
+        read_run(write_run("full", "translation", {"test/bleu": 1.0}, answers=given, name=name), tmp_path).predictions
+        for name, given in (("a", answers), ("b", answers[::-1]), ("c", [*answers, answers[0]]))
+    )
+    assert [row["output"] for row in second] == ["z", "y"]
+    assert (first[1]["output"], len(third)) == ("z", 3)
+    assert first.asked == second.asked != third.asked  # the outputs may differ

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from triptych.config import amount, duration
+from triptych.config import amount, counted, duration
 from triptych.report.labels import field_name
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import RunSet
@@ -40,16 +40,20 @@ def print_tables(
         found: lists what is left out.
     """
     for group, verdict, audit in zip(groups, verdicts, audits, strict=True):
-        columns = _columns(group)
-        while _width(columns, group) > console.width and next(reversed(columns)) != "value":
+        shown = group.strongest
+        columns = _columns(shown)
+        while _width(columns, shown) > console.width and next(reversed(columns)) != "value":
             columns.popitem()  # costs come last; varied settings and the value stay
-        console.print(_table(group, columns, console))
-        rows = describe_training(group)
+        console.print(_table(shown, columns, console))
+        own = {contender.name for contender in shown.contenders}
+        rows = [row for row in describe_training(group) if row["configuration"] in own]
         heads = [Column(head, overflow="fold") for head in rows[0]]
         training = Table(*heads, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for row in rows:
             training.add_row(*map(Text, row.values()))
         console.print(training)
+        if num_hidden := len(group.contenders) - len(own):
+            console.print(f"The best {len(own)} on the validation set; {counted(num_hidden, 'other')} in the page")
         if verdict:
             console.print(Text(verdict.text, style="bold"))
         if verdict and verdict.commands:

@@ -1,22 +1,33 @@
 """Reads run directories: the record, and the files next to it."""
 
-import csv
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+import pyarrow as pa  # type: ignore[import-untyped]
+import yaml  # type: ignore[import-untyped]
+from jaxtyping import Float, Int
+from pyarrow import csv
 
 from triptych.config import ARCHITECTURES, FREE, chosen, nearest
 from triptych.launch.watch import why_failed
 from triptych.report.record import RunRecord, fields_of, read_summary
 from triptych.storage.run_directory import PRUNED, RECORD, STARTED, RunDirectory, find_directories, is_tested
+
+MOST_POINTS = 500
+"""About as many steps are kept of a long training."""
+WHOLE = ("val/", "test/")
+"""Prefixes of columns whose steps are all kept."""
+Points = tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +39,48 @@ class Curve:
         values: the logged values, possibly non-finite.
     """
 
-    steps: tuple[float, ...]
-    values: tuple[float, ...]
+    steps: Sequence[float]
+    values: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPredictions(Sequence[Mapping[str, Any]]):
+    """The rows of a ``predictions.jsonl``, one per test example. The file is checked at once, and read again when rows
+    are used, since most runs of a comparison do not show theirs.
+
+    Attributes:
+        asked: a digest of the inputs and references; runs with the same one predicted the same examples.
+
+    Args:
+        path: the file; None: no predictions.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        rows = read_predictions(path) if path else []
+        keys = ("index", "input", "reference", "continuation_bytes")
+        self._path, self._count = path, len(rows)
+        self.asked = hashlib.sha256(json.dumps([[row.get(key) for key in keys] for row in rows]).encode()).digest()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return _keep_predictions(self._path)[index] if self._path else ()[index]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(_keep_predictions(self._path) if self._path else ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordedRun(RunRecord):
     """One finished run: its record, and the other files of its directory.
 
     Attributes:
         summary: content of ``summary.json`` (non-finite numbers are ``None``, since JSON has none).
         directory: the run directory, relative to the folder of the report.
-        curves: the columns of ``metrics.csv``; empty without that file.
+        curves: the columns of ``metrics.csv``, thinned (``read_curves``); empty without that file.
         settings: ``config.yaml`` by dotted keys, without the seed and settings that do not affect the weights; empty
             without that file.
-        predictions: the rows of ``predictions.jsonl``, one per test example; empty without that file.
+        predictions: of the test examples; empty without that file.
         attention: the samples of ``attention.json``; empty without that file.
         variant: of a study, that the run belongs to; empty outside of one.
     """
@@ -51,7 +89,7 @@ class RecordedRun(RunRecord):
     directory: str
     curves: Mapping[str, Curve]
     settings: Mapping[str, object]
-    predictions: Sequence[Mapping[str, Any]]
+    predictions: RecordedPredictions
     attention: Sequence[Mapping[str, Any]]
     variant: str = ""
 
@@ -93,26 +131,52 @@ class RunSet:
 
 def read_curves(path: Path) -> dict[str, Curve]:
     """Reads a ``metrics.csv``: each metric's logged values. Blank cells are left out. If a step has two rows (a resumed
-    run), the later one counts."""
-    points: dict[str, dict[int, float]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, restkey="cells after the last column", restval="")
-        if "step" not in (reader.fieldnames or ()):
-            raise ValueError(f"{path}: column step is missing, expected the columns epoch, step and the metrics")
-        for row in reader:
-            for name, cell in row.items():
-                if not cell or name == "epoch":
-                    continue
-                try:
-                    number = float(cell)
-                    step = int(row["step"])
-                except (TypeError, ValueError):
-                    where = f"line {reader.line_num}, column {name}"
-                    raise ValueError(f"{path}: {where} is {cell!r} at step {row['step']!r}, expected numbers") from None
-                if name != "step":
-                    points.setdefault(name, {})[step] = number
-    ordered = {name: sorted(column.items()) for name, column in points.items()}
-    return {name: Curve(tuple(s for s, _ in column), tuple(v for _, v in column)) for name, column in ordered.items()}
+    run), the later one counts. Of a long training, the steps of validations are kept, and about ``MOST_POINTS`` others:
+    those of the smallest and the largest training loss of each stretch."""
+    heads = path.open(encoding="utf-8", newline="").readline().rstrip("\r\n").split(",")
+    if "step" not in heads:
+        raise ValueError(f"{path}: column step is missing, expected the columns epoch, step and the metrics")
+    names = [name for name in heads if name not in ("epoch", "step")]
+    types = {**dict.fromkeys(names, pa.float64()), "step": pa.int64()}
+    convert = csv.ConvertOptions(column_types=types, include_columns=[*types], null_values=[""])
+    try:  # in one thread, errors have a line
+        table = csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False), convert_options=convert)
+    except pa.ArrowInvalid as error:
+        found = re.search(r"(?:column #(\d+): )?Row #(\d+): (.*)", str(error))
+        column, line, said = found.groups() if found else (None, "1", str(error))
+        where = f"line {line}" if column is None else f"line {line}, column {heads[int(column)]}"
+        raise ValueError(f"{path}: {where}: {said}; expected numbers") from None
+    logged = {name: _last_of_each_step(table["step"], table[name]) for name in names}
+    whole = [steps for name, (steps, _) in logged.items() if name.startswith(WHOLE)]
+    others = [points for name, points in logged.items() if not name.startswith(WHOLE)]
+    drawn = logged.get("train/loss") or max(others, key=lambda points: len(points[0]), default=None)
+    kept = np.concatenate([*whole, *([_thin(*drawn)] if drawn else [])])
+    curves = {}
+    for name, (steps, values) in logged.items():
+        known = slice(None) if name.startswith(WHOLE) else np.isin(steps, kept)
+        curves[name] = Curve(array("q", steps[known].tobytes()), array("d", values[known].tobytes()))
+    return curves
+
+
+def _last_of_each_step(steps: pa.ChunkedArray, values: pa.ChunkedArray) -> Points:
+    """The steps and values of a column, in the order of the steps."""
+    known = values.is_valid()
+    step, value = steps.filter(known).to_numpy(), values.filter(known).to_numpy()
+    order = np.argsort(step, kind="stable")
+    step, value = step[order], value[order]
+    is_last = np.append(step[1:] != step[:-1], True)[: len(step)]
+    return step[is_last], value[is_last]
+
+
+def _thin(steps: Int[np.ndarray, " points"], values: Float[np.ndarray, " points"]) -> Int[np.ndarray, " kept"]:
+    """The steps of the smallest, the largest and the last value of each stretch of a long curve; NaN is the largest."""
+    if len(steps) <= MOST_POINTS:
+        return steps
+    ends = np.linspace(0, len(steps), MOST_POINTS // 3 + 1).astype(int)
+    stretch = np.searchsorted(ends, np.arange(len(steps)), side="right")
+    order = np.lexsort((values, stretch))
+    kept: Int[np.ndarray, " kept"] = steps[np.concatenate([order[ends[:-1]], order[ends[1:] - 1], ends[1:] - 1])]
+    return kept
 
 
 def read_settings(path: Path) -> dict[str, object]:
@@ -123,10 +187,10 @@ def read_settings(path: Path) -> dict[str, object]:
             class.
     """
     try:
-        config = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, UnicodeError, YAMLError, OmegaConfBaseException) as error:
+        config = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())[:80]
-        if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             said = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
@@ -136,17 +200,25 @@ def read_settings(path: Path) -> dict[str, object]:
 
 def read_predictions(path: Path) -> list[dict[str, Any]]:
     """Reads the rows of a ``predictions.jsonl``."""
-    rows = []
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}: line {number} is damaged, expected JSON: {error}") from None
-            if not isinstance(row, dict) or type(row.get("index")) is not int:
-                raise ValueError(f"{path}: line {number}: expected an object with the whole number index")
-            rows.append(row)
-    return rows
+    text = path.read_text(encoding="utf-8").removesuffix("\n")
+    lines = text.split("\n") if text else []
+    with suppress(ValueError):  # all lines at once take half of the time
+        rows: list[dict[str, Any]] = json.loads(f"[{','.join(lines)}]")
+        if len(rows) == len(lines) and all(isinstance(row, dict) and type(row.get("index")) is int for row in rows):
+            return rows
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number} is damaged, expected JSON: {error}") from None
+        if not isinstance(row, dict) or type(row.get("index")) is not int:
+            raise ValueError(f"{path}: line {number}: expected an object with the whole number index")
+    return []
+
+
+@lru_cache(maxsize=8)
+def _keep_predictions(path: Path) -> list[dict[str, Any]]:
+    return read_predictions(path)
 
 
 def read_attention(path: Path) -> list[dict[str, Any]]:
@@ -194,7 +266,7 @@ def read_run(directory: Path, relative_to: Path) -> RecordedRun:
         directory=_relative(directory, relative_to),
         curves=read_curves(run.metrics) if run.metrics.is_file() else {},
         settings=read_settings(run.config) if run.config.is_file() else {},
-        predictions=read_predictions(run.predictions) if run.predictions.is_file() else (),
+        predictions=RecordedPredictions(run.predictions if run.predictions.is_file() else None),
         attention=read_attention(run.attention) if run.attention.is_file() else (),
     )
 

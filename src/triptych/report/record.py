@@ -17,7 +17,7 @@ PICTURES = ("image", "output_image", "reference_image")
 """Keys of a sample that may hold a picture."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunRecord:
     """The keys of ``summary.json``, in its order, as documented in docs/run_directory.md. Records of earlier versions
     may lack the keys that have a default.

@@ -151,7 +151,7 @@ def write_json(
             {"variant": run.variant}
             | {key: value for key, value in run.summary.items() if key in RECORDED}
             | {"settings": {key: run.settings[key] for key in differing if key in run.settings}}
-            | {"curves": {key: [x.steps, x.values] for key, x in run.curves.items() if key in _curves_of(run)}}
+            | {"curves": {key: [[*x.steps], [*x.values]] for key, x in run.curves.items() if key in _curves_of(run)}}
             for run in runs
         ],
     }

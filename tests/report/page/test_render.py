@@ -15,7 +15,7 @@ from triptych.report.compare import compare, compare_runs
 from triptych.report.page.charts import draw_loss, draw_results
 from triptych.report.page.render import Panel
 from triptych.report.read_records import find_runs
-from triptych.report.statistics.groups import group_runs
+from triptych.report.statistics.groups import MOST_SHOWN, group_runs
 
 
 class Elements(HTMLParser):
@@ -563,7 +563,8 @@ def test_each_configuration_has_its_card(write_run, tmp_path: Path) -> None:
     compare([tmp_path], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count('<div class="soft">lr=0.001</div>') == page.count('<div class="soft">lr=0.0001</div>') == 1
-    assert page.count("optimizer.lr=0.0001\nshape.d_model=16</pre>") == 1
+    assert page.count("<pre>optimizer.lr=0.001\nshape.d_model=16</pre>") == 1
+    assert page.count("<pre>optimizer.lr=0.0001</pre>") == 1  # where it differs from the first run
 
 
 def test_the_band_is_from_the_lowest_to_the_highest_seed(write_run, tmp_path: Path) -> None:
@@ -618,3 +619,29 @@ def test_another_part_of_one_stack_is_not_hidden_by_that_of_all(write_run, tmp_p
     compare([tmp_path], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count('<div class="soft">residual=pre_norm, model.decoder.residual=post_norm</div>') == 1
+
+
+@needs_browser
+def test_many_configurations(write_run, tmp_path: Path, browser: Browser, capsys: pytest.CaptureFixture[str]) -> None:
+    """Charts and cards show the best ones on the validation set; long tables are sorted and filtered."""
+    for number in range(60):
+        rate, score = (number + 1) / 1000, (7 * number % 60) / 100
+        metrics = {"val/accuracy": score, "test/accuracy": score}
+        write_run("encoder_only", "classification", metrics, name=f"-{number}", settings={"optimizer": {"lr": rate}})
+    compare([tmp_path], tmp_path / "page.html")
+    best = [str((number + 1) / 1000) for number in range(60) if 7 * number % 60 >= 60 - MOST_SHOWN]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"<header>lr=([\d.]+)</header>", page)) == sorted(best)
+    assert "The best 20 on the validation set; 40 others in the page" in capsys.readouterr().out
+    browser.open((tmp_path / "page.html").as_uri())
+    table = "[...document.querySelectorAll('.long')].at(-1).querySelector('table')"  # of the runs
+    column = f"[...{table}.tBodies[0].rows].filter(row => !row.hidden).map(row => row.cells[3].textContent)"
+    scores = [f"{7 * number % 60}.0 %" for number in range(60)]
+    assert browser.ask(column) == scores
+    for direction in (1, -1):
+        browser.ask(f"{table}.tHead.rows[0].cells[3].querySelector('button').click()")
+        assert browser.ask(column) == sorted(scores, key=lambda score: direction * float(score[:-2]))
+    browser.ask("[...document.querySelectorAll('.filter')].at(-1).focus()")
+    browser.type("seed1-7")
+    assert browser.ask(column) == ["49.0 %"]
+    assert browser.complaints == browser.barriers() == browser.cut_texts() == []

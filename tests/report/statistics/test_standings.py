@@ -21,7 +21,7 @@ from triptych.report.compare import compare
 from triptych.report.page.charts import draw_difficulty
 from triptych.report.page.examples import INPUT_WORDS, find_telling_examples, score_by
 from triptych.report.read_records import find_runs
-from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
+from triptych.report.statistics.bootstrap import paired_bootstrap, resample, terms_of
 from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.significance import student_interval
@@ -205,7 +205,9 @@ def test_the_metric_of_the_rows(write_run, tmp_path: Path, task: str, metric: st
     assert terms is not None
     assert group.metric.key == metric
     assert terms.value(terms.terms.sum(0)) == pytest.approx(value)
-    assert paired_bootstrap([terms], [terms]).difference == 0
+    draws = resample([terms, terms])
+    assert draws[0][0] == pytest.approx(value)
+    assert paired_bootstrap(draws[:1], draws[1:]).difference == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=8), st.booleans())

@@ -125,13 +125,15 @@ def _describe_section(
     plots: Sequence[Plot],
 ) -> dict[str, object]:
     """The content of the page for one task."""
-    chosen = choose_runs(group)
+    shown = group.strongest
+    chosen = choose_runs(shown)
     return {
         "title": f"{group.runs[0].task_info.title} · {group.data}",
         "metric": group.metric,
         "verdict": verdict,
-        "cards": [_describe_contender(group, contender) for contender in group.contenders],
-        "results": {"": draw_results(group)},
+        "cards": [_describe_contender(shown, contender) for contender in shown.contenders],
+        "results": {"": draw_results(shown)},
+        "num_hidden": len(group.contenders) - len(shown.contenders),
         "caveats": find_caveats(group),
         "is_beyond_optimum": _is_beyond_optimum(group),
         "compared": _describe_compared(group),
@@ -140,18 +142,18 @@ def _describe_section(
         "training": [[Cell(k.capitalize(), "words", x) for k, x in row.items()] for row in describe_training(group)],
         "has_costs": reach(group) is not None,
         "duels": [*_tabulate_duels(group.metric, duels)],
-        "charts": [figures for plot in plots if (figures := plot(group))],
+        "charts": [figures for plot in plots if (figures := plot(shown))],
         "runs": [*_tabulate_runs(group)],
         "attention": compare_attention(
             {group.word(level): run for level, run in chosen.items()},
-            {group.word(level): style for level, style in group.styles.items()},
+            {group.word(level): style for level, style in shown.styles.items()},
         ),
-        "words": {level: group.word(level) for level in chosen},
+        "words": {level: group.word(level) for level in group.by_level},
         "kinds": group.styles,
         "chosen": ", ".join(f"{group.word(name)} seed {run.seed}" for name, run in chosen.items()),
-        "samples": _compare_samples(group, chosen),
+        "samples": _compare_samples(shown, chosen),
         "audit": [describe_difference(difference) for difference in audit],
-        "origins": [describe_origin(run) for run in group.runs],
+        "origins": [describe_origin(run, group.runs[0]) for run in group.runs],
     }
 
 
@@ -331,8 +333,8 @@ def _shorten(field: str, value: object) -> str:
     return amount(value) if isinstance(value, int | float) else str(value)
 
 
-def describe_origin(run: RecordedRun) -> dict[str, str]:
-    """How to reproduce a run."""
+def describe_origin(run: RecordedRun, first: RecordedRun) -> dict[str, str]:
+    """How to reproduce a run; its settings if they differ from those of the first one."""
     commit = f"git checkout {run.git_commit}\n" if run.git_commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     hashes = f"data {run.data_sha256[:12]}, tokenizer {run.tokenizer_sha256[:12]}, weights {run.weights_sha256[:12]}"
@@ -345,5 +347,10 @@ def describe_origin(run: RecordedRun) -> dict[str, str]:
         "directory": run.directory,
         "facts": f"{run.tested_weights} weights tested; {made_of}",
         "command": commit + run.command,
-        "settings": "\n".join(f"{key}={setting(value)}" for key, value in run.settings.items()),
+        "settings": "\n".join(
+            f"{key}={setting(value)}"
+            for key, value in run.settings.items()
+            if run is first or first.settings.get(key, ...) != value
+        ),
+        "summary": "Configuration" if run is first else f"Settings that differ from those of {first.directory}",
     }

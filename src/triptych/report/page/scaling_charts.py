@@ -108,7 +108,7 @@ def render_scaling(
         "models": tabulate_models(metric, ladders),
         "has_audit": group is not None,
         "audit": [describe_difference(difference) for difference in audit],
-        "origins": [describe_origin(run) for run in group.runs] if group is not None else [],
+        "origins": [describe_origin(run, group.runs[0]) for run in group.runs] if group is not None else [],
         "has_charts": True,
     }
     return render_template("scaling.html", context)

@@ -3,11 +3,11 @@
 Tested by tests/report/statistics/test_standings.py.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from triptych.report.read_records import RecordedRun
 from triptych.tasks.bleu import make_bleu
@@ -100,28 +100,31 @@ def scored_by(metric: MetricSpec, run: RecordedRun) -> float | None:
 
 def are_paired(runs: Sequence[RecordedRun]) -> bool:
     """Whether all runs have predictions for the same examples in the same order."""
-    keys = ("index", "input", "reference", "continuation_bytes")
-    asked = [[[answer.get(key) for key in keys] for answer in run.predictions] for run in runs]
-    return bool(asked[0]) and all(of_one == asked[0] for of_one in asked)
+    return bool(runs[0].predictions) and len({run.predictions.asked for run in runs}) == 1
 
 
-def resamples(num_examples: int) -> Iterator[Int[np.ndarray, " examples"]]:
-    """How often each example occurs in each draw with replacement; the same draws for all runs."""
+def resample(runs: Sequence[Terms]) -> list[Float[np.ndarray, " draws"]]:
+    """The metric of each run on the test set itself, then on each draw of examples with replacement. All runs have the
+    same examples, and the same draws of them."""
     random = np.random.default_rng(SEED)
-    even = np.full(num_examples, 1 / num_examples)
-    return (random.multinomial(num_examples, even) for _ in range(NUM_RESAMPLES))
+    num_examples = len(runs[0].terms)
+    even, every = np.full(num_examples, 1 / num_examples), np.hstack([of_run.terms for of_run in runs])
+    sums = [every.sum(0), *(random.multinomial(num_examples, even) @ every for _ in range(NUM_RESAMPLES))]
+    ends = np.cumsum([of_run.terms.shape[1] for of_run in runs])[:-1]
+    parts = np.split(np.array(sums), ends, axis=1)
+    return [np.array([run.value(row) for row in rows]) for run, rows in zip(runs, parts, strict=True)]
 
 
-def paired_bootstrap(first: Sequence[Terms], second: Sequence[Terms]) -> Paired:
-    """The difference of the mean values of two groups of runs on the same examples, with one run per seed in each."""
+def paired_bootstrap(
+    first: Sequence[Float[np.ndarray, " draws"]], second: Sequence[Float[np.ndarray, " draws"]]
+) -> Paired:
+    """The difference of the mean values of two groups of runs, with one run per seed in each.
 
-    def difference(counts: Float[np.ndarray, " examples"]) -> float:
-        means = [float(np.mean([t.value(counts @ t.terms) for t in of_one])) for of_one in (first, second)]
-        return means[0] - means[1]
-
-    num_examples = len(first[0].terms)
-    observed = difference(np.ones(num_examples))
-    drawn = np.array([difference(counts.astype(float)) for counts in resamples(num_examples)])
+    Args:
+        first: of each run, the result of ``resample``; so is ``second``.
+    """
+    observed, *differences = (np.mean(first, 0) - np.mean(second, 0)).tolist()
+    drawn = np.array(differences)
     low, high = np.percentile(drawn, [2.5, 97.5])
     as_far = np.abs(drawn - drawn.mean()) >= abs(observed)
     return Paired(observed, float(low), float(high), float((as_far.sum() + 1) / (NUM_RESAMPLES + 1)))

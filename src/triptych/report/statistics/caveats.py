@@ -13,7 +13,8 @@ LATE = 0.1
 
 
 def find_caveats(group: Group) -> list[str]:
-    """The caveats of a group, one sentence each, as shown on the page."""
+    """The caveats of a group, one sentence each, as shown on the page: of the configurations in its charts."""
+    group = group.strongest
     late = [contender for contender in group.contenders if is_still_learning(group, contender.runs)]
     return [*_without_learning(group), *([_unfinished(late)] if late else []), *_overfitting(group)]
 

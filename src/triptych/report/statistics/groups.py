@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import cycle, groupby
 from pathlib import Path
 from statistics import fmean
@@ -39,6 +39,10 @@ _OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
 
 MOST_IN_LABELS = 4
 """Settings in the label of a configuration."""
+MOST_LEVELS = 12
+"""Levels that a verdict lists, and of which each pair is compared."""
+MOST_SHOWN = 20
+"""Configurations in charts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ class Group:
     @property
     def note(self) -> str:
         """Notes for the verdict; the runs were scored alike only if the predictions show it."""
-        return self.metric.note if not self.metric.counted or len(self._counts) == 1 else ""
+        return self.metric.note if len(self._counts) == 1 else ""
 
     @property
     def scored_differently(self) -> str:
@@ -172,7 +176,7 @@ class Group:
         if self.metric.name == "loss" and len({run.tokenizer_sha256 for run in self.runs}) > 1:
             return "the loss is per token, and the tokenizers differ."
         counts = sorted(count for count in self._counts if count is not None)
-        if self.metric.counted and len(counts) > 1:
+        if len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in counts)
             return (
                 f"the runs scored different numbers of {self.metric.counted} ({numbers}); expected a shape.max_length "
@@ -190,10 +194,10 @@ class Group:
         """Why the architectures cannot be compared; otherwise empty."""
         return self.runs[0].task_info.not_comparable or self.scored_differently
 
-    @property
+    @cached_property
     def _counts(self) -> set[float | None]:
-        """The number of scored items in the test, of each run; None: unknown."""
-        return {scored_by(self.metric, run) for run in self.runs}
+        """The number of scored items in the test, of each run; None: unknown, or not counted by the metric."""
+        return {scored_by(self.metric, run) if self.metric.counted else None for run in self.runs}
 
     @cached_property
     def by_level(self) -> dict[str, list[ComparedConfig]]:
@@ -238,26 +242,31 @@ class Group:
         """A level in a sentence."""
         return ARCHITECTURES[level].word if self.by == (MODEL,) else level
 
-    @property
+    @cached_property
     def num_tried(self) -> dict[str, int]:
         """The number of configurations tried per level, tested or not."""
-        count = {}
-        for name in self.by_level:
-            runs = [run for run in (*self.runs, *self.untested) if level_of(run, self.by) == name]
-            known = [run.settings for run in runs]  # of a trial with several seeds, another may have been pruned
-            pruned = [run.settings for run in self.pruned if level_of(run, self.by) == name]
-            others = {str(settings) for settings in pruned if settings not in known}
-            count[name] = len({_configuration(run) for run in runs}) + len(others)
-        return count
+        tried: dict[str, set[object]] = {level: set() for level in self.by_level}
+        known: dict[str, set[str]] = {level: set() for level in self.by_level}
+        for run in (*self.runs, *self.untested):
+            if (level := level_of(run, self.by)) in tried:
+                tried[level].add(_configuration(run))
+                known[level].add(str(run.settings))
+        for trial in self.pruned:  # of a trial with several seeds, another may have been finished
+            if (level := level_of(trial, self.by)) in tried and str(trial.settings) not in known[level]:
+                tried[level].add(str(trial.settings))
+        return {level: len(configurations) for level, configurations in tried.items()}
 
-    @property
+    @cached_property
     def tuned_settings(self) -> set[str]:
         """The settings that differ between the configurations tried of each level, tested or not, and ``tuned``."""
         tried: list[RecordedRun | PrunedRun] = [*_one_per_configuration((*self.runs, *self.untested)), *self.pruned]
-        of_levels = [[run.settings for run in tried if level_of(run, self.by) == level] for level in self.by_level]
-        return set.intersection(*({*_differing(x).values()} for x in of_levels)) | {*map(setting_of, self.tuned)}
+        of_levels: dict[str, list[Mapping[str, object]]] = {level: [] for level in self.by_level}
+        for run in tried:
+            of_levels.get(level_of(run, self.by), []).append(run.settings)
+        differing = [{*_differing(x).values()} for x in of_levels.values()]
+        return set.intersection(*differing) | {*map(setting_of, self.tuned)}
 
-    @property
+    @cached_property
     def counts_alike(self) -> bool:
         """Whether the FLOPs of all runs are counted alike; otherwise they cannot be compared."""
         return len({run.train_flops_of for run in self.runs}) == 1
@@ -267,7 +276,13 @@ class Group:
         """All configurations."""
         return [contender for found in self.by_level.values() for contender in found]
 
-    @property
+    @cached_property
+    def strongest(self) -> "Group":
+        """The runs of the ``MOST_SHOWN`` configurations that are best on the validation set, which charts show."""
+        kept = {run.directory for one in self.rank(self.contenders)[:MOST_SHOWN] for run in one.runs}
+        return replace(self, runs=tuple(run for run in self.runs if run.directory in kept))
+
+    @cached_property
     def varied(self) -> dict[str, str]:
         """The compared settings, and those that vary within a level, as in a sweep: short names, and their keys."""
         compared = [setting_of(key) for key in self.by if key != MODEL]
@@ -323,19 +338,22 @@ class Group:
         return found
 
     def best(self, contenders: Sequence[ComparedConfig]) -> ComparedConfig:
-        """The configuration that is best on the validation set, by the metric, or by the loss if it was not
+        """The configuration that is best on the validation set."""
+        return self.rank(contenders)[0]
+
+    def rank(self, contenders: Sequence[ComparedConfig]) -> list[ComparedConfig]:
+        """Configurations from the best to the worst on the validation set, by the metric, or by the loss if it was not
         validated."""
-        key = validation_key(self.metric, contenders[0].runs[0])
-        higher = self.metric.higher_is_better
-        if not all(key in run.metrics for contender in contenders for run in contender.runs):
-            key, higher = "val/loss", False
+        keys = {run.directory: validation_key(self.metric, run) for one in contenders for run in one.runs}
+        sign = 1 if self.metric.higher_is_better else -1
+        if not all(keys[run.directory] in run.metrics for one in contenders for run in one.runs):
+            keys, sign = dict.fromkeys(keys, "val/loss"), -1
 
         def quality(contender: ComparedConfig) -> float:
-            values = [run.metrics.get(key, math.nan) for run in contender.runs]
-            mean = fmean(values)
-            return (mean if higher else -mean) if math.isfinite(mean) else -math.inf
+            mean = sign * fmean(run.metrics.get(keys[run.directory], math.nan) for run in contender.runs)
+            return mean if math.isfinite(mean) else -math.inf
 
-        return max(contenders, key=quality)
+        return sorted(contenders, key=quality, reverse=True)
 
 
 def group_runs(
@@ -378,6 +396,7 @@ def group_runs(
     return groups
 
 
+@cache
 def _configuration(run: RecordedRun) -> object:
     """What seeds of one configuration share: the settings and the variant of a study. The number of steps is not
     included, because early stopping ends each seed at a different step. Nor is a step limit solved by

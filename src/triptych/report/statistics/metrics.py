@@ -22,9 +22,8 @@ def validation_key(score: MetricSpec, run: RecordedRun) -> str:
 def primary_metric(runs: Sequence[RecordedRun]) -> MetricSpec:
     """The first of the task's comparison metrics that all runs have. The runs are of one task on the same data."""
     names = [{score.name for score in run.task_info.comparison_metrics if score.key in run.metrics} for run in runs]
-    common = [
-        score for run in runs for score in run.task_info.comparison_metrics if all(score.name in own for own in names)
-    ]
+    shared = set.intersection(*names)
+    common = [score for run in runs for score in run.task_info.comparison_metrics if score.name in shared]
     if not common:
         expected = ", ".join(score.key for score in runs[-1].task_info.comparison_metrics)
         raise ValueError(f"{runs[-1].directory}/summary.json: {runs[0].directory} has none of its scores ({expected})")

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean, stdev
 
+import numpy as np
+from jaxtyping import Float
+
 from triptych.report.statistics.blocks import average_over_blocks
-from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
-from triptych.report.statistics.groups import ComparedConfig, Group
+from triptych.report.statistics.bootstrap import Paired, Terms, are_paired, paired_bootstrap, resample, terms_of
+from triptych.report.statistics.groups import MOST_LEVELS, ComparedConfig, Group
 from triptych.report.statistics.pair_test import Sample
 from triptych.report.statistics.significance import Welch, student_interval
 from triptych.report.statistics.verdicts import Verdict
@@ -90,13 +93,20 @@ def describe_training(group: Group) -> list[dict[str, str]]:
 
 
 def compare_pairs(group: Group) -> list[PairDifference]:
-    """Compares each pair of architectures in a group, within each block and over them; empty if they are not
-    comparable."""
+    """Compares each pair of architectures in a group, within each block and over them; with more than ``MOST_LEVELS``
+    levels, only the best one with each other. Empty if they are not comparable."""
     blocks = group.shared_blocks
     if any(block.not_comparable for block in blocks.values()):
         return []
     scopes = [{label: block} for label, block in blocks.items()] + ([blocks] if len(blocks) > 1 else [])
-    return [_duel(scope, *pair) for pair in combinations(group.by_level, 2) for scope in scopes]
+    draws = {label: _resample(block) for label, block in blocks.items()}
+    levels = [*group.by_level]
+    pairs = [*combinations(levels, 2)]
+    if len(levels) > MOST_LEVELS:
+        sign = 1 if group.metric.higher_is_better else -1
+        best = max(levels, key=lambda x: fmean(sign * fmean(block.samples[x].values) for block in blocks.values()))
+        pairs = [(best, other) for other in levels if other != best]
+    return [_duel(scope, *pair, draws) for pair in pairs for scope in scopes]
 
 
 def note_test_noise(group: Group, verdict: Verdict, pairs: Sequence[PairDifference]) -> Verdict:
@@ -131,7 +141,11 @@ def _standing(group: Group, contender: ComparedConfig) -> SeedSummary:
     )
 
 
-def _duel(blocks: Mapping[str, Group], first: str, second: str) -> PairDifference:
+Draws = Mapping[str, Float[np.ndarray, " draws"]]
+"""Of each run, by its directory, the result of ``resample``."""
+
+
+def _duel(blocks: Mapping[str, Group], first: str, second: str, draws: Mapping[str, Draws]) -> PairDifference:
     values = [(block.samples[first].values, block.samples[second].values) for block in blocks.values()]
     low, high = math.nan, math.nan
     if min(len(found) for pair in values for found in pair) > 1:
@@ -142,13 +156,17 @@ def _duel(blocks: Mapping[str, Group], first: str, second: str) -> PairDifferenc
         name = f"mean over {len(blocks)} blocks"
         return PairDifference(block.word(first), block.word(second), difference, low, high, None, name)
     one, other = block.chosen[first], block.chosen[second]
-    return PairDifference(one.name, other.name, difference, low, high, _paired(block, one, other), label)
+    known = [[draws[label][run.directory] for run in x.runs if run.directory in draws[label]] for x in (one, other)]
+    is_paired = are_paired([*one.runs, *other.runs]) and [*map(len, known)] == [len(one.runs), len(other.runs)]
+    paired = paired_bootstrap(*known) if is_paired else None
+    return PairDifference(one.name, other.name, difference, low, high, paired, label)
 
 
-def _paired(group: Group, first: ComparedConfig, second: ComparedConfig) -> Paired | None:
-    runs = [*first.runs, *second.runs]
-    if not are_paired(runs) or not all(math.isfinite(group.value(run)) for run in runs):
-        return None
-    known = [terms for run in runs if (terms := terms_of(group.metric, run)) is not None]
-    count = len(first.runs)
-    return paired_bootstrap(known[:count], known[count:]) if len(known) == len(runs) else None
+def _resample(group: Group) -> Draws:
+    """Of the runs that are compared and have predictions and a finite value; they may be of several test sets."""
+    found: dict[bytes, dict[str, Terms]] = {}
+    for run in (run for contender in group.chosen.values() for run in contender.runs):
+        terms = terms_of(group.metric, run) if math.isfinite(group.value(run)) else None
+        if terms is not None:
+            found.setdefault(run.predictions.asked, {})[run.directory] = terms
+    return {name: x for same in found.values() for name, x in zip(same, resample([*same.values()]), strict=True)}

@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from functools import cache, reduce
 from pathlib import Path
 from statistics import fmean
 
@@ -14,7 +14,7 @@ from triptych.report.labels import setting
 from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.blocks import combine_blocks, interaction_p
 from triptych.report.statistics.factors import TUNED_KEYS
-from triptych.report.statistics.groups import MOST_IN_LABELS, ComparedConfig, Group
+from triptych.report.statistics.groups import MOST_IN_LABELS, MOST_LEVELS, ComparedConfig, Group
 from triptych.report.statistics.pair_test import PairTest
 from triptych.report.statistics.raised_seeds import describe_raised_seeds
 from triptych.report.statistics.significance import (
@@ -150,29 +150,40 @@ def _rank(blocks: Mapping[str, Group]) -> _Ranking:
     sign = 1 if metric.higher_is_better else -1
     means = {x: sign * fmean(fmean(part.learned[x] or [-sign * math.inf]) for part in parts) for x in levels}
     ranking = sorted(means, key=means.__getitem__, reverse=True)
-    separate = {pair: [part.test(*pair) for part in parts] for pair in permutations(levels, 2)}
-    tests = {pair: combine_blocks(found, sign) for pair, found in separate.items()}
-    winners = [one for one in levels if all(tests[one, other].winner == 1 for other in levels if other != one)]
-    best = (winners or ranking)[0]
+
+    @cache
+    def test_in_blocks(one: str, other: str) -> list[PairTest]:
+        return [part.test(one, other) for part in parts]
+
+    @cache
+    def test_pair(one: str, other: str) -> PairTest:
+        return combine_blocks(test_in_blocks(one, other), sign)
+
+    best = reduce(
+        lambda one, other: other if test_pair(other, one).winner == 1 else one, ranking
+    )  # the only possible winner
+    has_winner = all(test_pair(best, other).winner == 1 for other in levels if other != best)
+    best = best if has_winner else ranking[0]
     others = [level for level in ranking if level != best]
     totals = {x: sum(len(part.samples[x].values) for part in parts) for x in levels}
-    shown = {x: show_mean(metric, [part.learned[x] for part in parts], totals[x]) for x in ranking}
-    said = " vs ".join(f"{word(x)} {mean}" for x, mean in shown.items())
-    lead = [_lead(metric, tests[best, x], [totals[best], totals[x]], word(x)) for x in others]
+    shown = {x: show_mean(metric, [part.learned[x] for part in parts], totals[x]) for x in ranking[:MOST_LEVELS]}
+    more = f" vs {len(ranking) - MOST_LEVELS} others" if len(ranking) > MOST_LEVELS else ""
+    said = " vs ".join(f"{word(x)} {mean}" for x, mean in shown.items()) + more
+    lead = [_lead(metric, test_pair(best, x), [totals[best], totals[x]], word(x)) for x in others if x in shown]
     if any(lead):
         said += f"; {word(best)} {', '.join(filter(None, lead))}"
     reasons: dict[str, list[str]] = {}
     differences = {label: _list_differences(block, ranking) for label, block in blocks.items()}
     for i, (label, block) in enumerate(blocks.items()):
-        edges = [edge for x in others if winners for edge in block.edges(block.by_level[x])]
-        for reason in [*(y for x in others for y in separate[best, x][i].reasons), *differences[label], *edges]:
+        edges = [edge for x in others if has_winner for edge in block.edges(block.by_level[x])]
+        for reason in [*(y for x in others for y in test_in_blocks(best, x)[i].reasons), *differences[label], *edges]:
             reasons.setdefault(reason, []).append(label)
     num_failed = sum(totals.values()) - sum(len(part.learned[x]) for part in parts for x in levels)
     why = f"{num_failed} of {sum(totals.values())} runs failed" if len(parts) > 1 and num_failed else ""
     if len(parts) > 1 and not reasons and not why:
         why = _describe_interaction(parts)
-    final = [tests[best, x] for x in others]
-    helps = not any(differences.values()) and all(test.more_seeds_help for test in final)
+    final = [test_pair(best, x) for x in others]
+    helps = not any(differences.values()) and not more and all(test.more_seeds_help for test in final)
     seeds = _wanted_seeds(parts) if helps else 0
     p = max(test.p if test.lead == 1 else 1.0 for test in final)
     told = [x if len(parts) == 1 else f"{x} ({', '.join(dict.fromkeys(found))})" for x, found in reasons.items()]

@@ -110,6 +110,45 @@ function watch(box) {
 }
 document.querySelectorAll(".scroll").forEach(watch);
 
+// A long table can be sorted by its heads, and filtered.
+const MULTIPLES = {k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, min: 60, h: 3600, days: 86400};
+function sortValue(text) {  // the first number in it, with its unit; NaN if it does not begin with one
+  const parts = text.split(" to ")[0].replaceAll(",", "").matchAll(/(-?[\d.]+(?:e[-+]?\d+)?) ?([a-zA-Z]*)/g);
+  return /^-?\d/.test(text) ? [...parts].reduce((sum, [, number, unit]) => sum + number * (MULTIPLES[unit] ?? 1), 0) : NaN;
+}
+function sortRows(table, heads, column) {
+  const ascending = heads[column].getAttribute("aria-sort") !== "ascending", sign = ascending ? 1 : -1;
+  heads.forEach((head, i) => head.setAttribute("aria-sort", i !== column ? "none" : ascending ? "ascending" : "descending"));
+  const rows = [...table.tBodies[0].rows].map(row => {
+    const text = row.cells[column].textContent;
+    return {row, text, number: sortValue(text)};
+  });
+  const compare = (a, b) => isNaN(a.number) || isNaN(b.number) ? a.text.localeCompare(b.text) : a.number - b.number;
+  table.tBodies[0].append(...rows.sort((a, b) => sign * compare(a, b)).map(({row}) => row));
+}
+for (const table of document.querySelectorAll(".scroll table")) {
+  const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells];
+  if (rows.length <= 50) continue;
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sortRows(table, heads, column));
+    head.append(button);
+    head.setAttribute("aria-sort", "none");
+  });
+  const filter = document.createElement("input"), texts = rows.map(row => row.textContent.toLowerCase());
+  filter.type = "search";
+  filter.className = "filter";
+  filter.placeholder = filter.ariaLabel = `filter ${rows.length.toLocaleString("en")} rows`;
+  filter.addEventListener("input", () => {
+    const words = filter.value.toLowerCase().split(/\s+/);
+    rows.forEach((row, i) => { row.hidden = !words.every(word => texts[i].includes(word)); });
+  });
+  table.parentElement.classList.add("long");
+  table.parentElement.before(filter);
+}
+
 draw();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 addEventListener("beforeprint", () => {
