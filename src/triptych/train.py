@@ -151,7 +151,7 @@ def ending_in_order(run: TrainingRun, command: Command) -> Iterator[None]:
             logger.describe(run.plan.redact(labels(run, command)))
             logger.log_hyperparams(run.plan.plain)
             if run.rank == 0 and run.plan.earlier is not None:
-                logger.log_again([row for other in run.loggers if isinstance(other, CSVLogger) for row in other.rows()])
+                logger.log_again(row for other in run.loggers if isinstance(other, CSVLogger) for row in other.rows())
         yield
         failed = False
     except Pruned as pruned:

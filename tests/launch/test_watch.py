@@ -15,8 +15,9 @@ from clock import wait_until
 from triptych.config import ConfigError, RunError
 from triptych.launch.lock import locked
 from triptych.launch.scheduler import ArrayTask
-from triptych.launch.watch import Scheduler, last_line, look, time_left, watch
+from triptych.launch.watch import RunStatus, Scheduler, last_line, look, time_left, watch
 from triptych.storage.redaction import Redactor
+from triptych.storage.run_directory import read_rows
 
 HOLD = """
 import sys, time
@@ -61,7 +62,7 @@ def test_states_rates_and_ends(runs: Path) -> None:
     with open(at_work / "metrics.csv", "a") as file:
         file.write("59,1.")  # is being written
     with locked(at_work):
-        found = {run.name: run for run in look(runs, Redactor(), Scheduler())}
+        found = {run.name: run for run in look(runs, Redactor(), Scheduler(), {})}
     states = {name: run.state for name, run in found.items()}
     assert states == {
         "arm/at_work": "running", "failed": "failed", "killed": "stopped", "queued": "queued", "done": "done",
@@ -73,10 +74,10 @@ def test_states_rates_and_ends(runs: Path) -> None:
     assert run.ends_in == pytest.approx(50 / 20)
     assert found["failed"].line == "error: the loss is not finite"
     assert found["killed"].ends_in is None
-    assert look(runs, Redactor(), Scheduler())[-1].name == "pruned"
-    assert {run.name: run.state for run in look(runs, Redactor(), Scheduler())}["arm/at_work"] == "stopped"
+    assert look(runs, Redactor(), Scheduler(), {})[-1].name == "pruned"
+    assert {run.name: run.state for run in look(runs, Redactor(), Scheduler(), {})}["arm/at_work"] == "stopped"
     (at_work / ".lock").unlink()  # as of a job that imports, and will take it
-    assert {run.name: run.state for run in look(runs, Redactor(), Scheduler())}["arm/at_work"] == "running"
+    assert {run.name: run.state for run in look(runs, Redactor(), Scheduler(), {})}["arm/at_work"] == "running"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_job_of_a_cluster_is_in_the_state_of_its_task(
     if begun:
         (run / ".lock").touch()
     monkeypatch.chdir("/")
-    (found,) = look(tmp_path / "runs", Redactor(), Scheduler())
+    (found,) = look(tmp_path / "runs", Redactor(), Scheduler(), {})
     assert (found.state, found.line) == state
 
 
@@ -127,7 +128,7 @@ def test_a_damaged_note_of_a_task(text: str, tmp_path: Path) -> None:
     says = "is damaged: expected array, index and log. If squeue shows no job of this run, delete it"
     with pytest.raises(RunError, match=f"^{tmp_path}/slurm.json {says}$"):
         ArrayTask.noted_in(tmp_path)
-    (found,) = look(tmp_path, Redactor(), Scheduler())
+    (found,) = look(tmp_path, Redactor(), Scheduler(), {})
     assert found.state == "queued"
 
 
@@ -136,19 +137,35 @@ def test_steps_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
     (run / "checkpoints").mkdir()
     for name in ("step-00000017.ckpt", "step-00000016.ckpt", "last.ckpt", "step-00000099.ckpt.tmp"):
         (run / "checkpoints" / name).touch()
-    (found,) = look(tmp_path, Redactor(), Scheduler())
+    (found,) = look(tmp_path, Redactor(), Scheduler(), {})
     assert (found.steps, found.goal) == (17, 100)
+
+
+def test_a_finished_run_is_read_once_and_of_others_the_end(tmp_path: Path) -> None:
+    rows = [f"{step},2.5,{step / 2}" for step in range(100_000)]
+    run = make_run(tmp_path / "run", 100)
+    (run / "metrics.csv").write_text("\n".join(["step,train/loss,elapsed_s", "4,x,damaged,row", *rows]) + "\n")
+    (run / "summary.json").write_text('{"metrics": {"test/accuracy": 1.0}}')
+    finished: dict[Path, RunStatus] = {}
+    (found,) = look(tmp_path, Redactor(), Scheduler(), finished)
+    assert (found.steps, found.rate, found.loss) == (100, 2.0, 2.5)
+    assert len([*read_rows(run / "metrics.csv", 1000)]) < 100 < len([*read_rows(run / "metrics.csv")])
+    (run / "metrics.csv").unlink()
+    assert look(tmp_path, Redactor(), Scheduler(), finished) == [found]
+    (run / "summary.json").rename(run / "train.log")
+    (found,) = look(tmp_path, Redactor(), Scheduler(), finished)
+    assert (found.state, found.rate) == ("stopped", None)
 
 
 def test_a_job_on_another_machine_counts_while_it_writes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 10)
     (run / ".lock.holder").write_text("process 1 on another.machine")
-    assert look(tmp_path, Redactor(), Scheduler())[0].state == "running"
+    assert look(tmp_path, Redactor(), Scheduler(), {})[0].state == "running"
     old = time.time() - 3600
     for file in run.iterdir():
         os.utime(file, (old, old))
     (run / ".lock").touch()
-    assert look(tmp_path, Redactor(), Scheduler())[0].state == "stopped"
+    assert look(tmp_path, Redactor(), Scheduler(), {})[0].state == "stopped"
 
 
 def test_once(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

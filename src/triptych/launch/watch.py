@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -54,8 +54,8 @@ WIDE = 120
 """Minimum terminal width for the last lines of the logs."""
 OF_SLURM = ("srun: ", "slurmstepd: ")
 """Prefixes of SLURM's own lines at the end of a job."""
-TAIL = 4096
-"""Number of bytes at the end of a log that are searched for its last line."""
+TAIL = 16_384
+"""Number of bytes at the end of a log or a metrics.csv that are read."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ def watch(folder: Path, *, once: bool, every: float) -> None:
         once: whether to print them only once.
         every: refresh interval in seconds.
     """
-    redact, scheduler = Redactor(), Scheduler()
+    redact, scheduler, finished = Redactor(), Scheduler(), dict[Path, RunStatus]()
     console = Console()
     if once or not sys.stdout.isatty():
-        if not (runs := look(folder, redact, scheduler)):
+        if not (runs := look(folder, redact, scheduler, finished)):
             raise ConfigError(describe_lack(folder))
         console.print(draw(runs, len(runs), console.width))
         return
 
     def frame() -> Group:
-        if runs := look(folder, redact, scheduler):
+        if runs := look(folder, redact, scheduler, finished):
             return draw(runs, console.height - 7, console.width)
         return Group(Text(describe_lack(folder)), Text("waiting; press Ctrl-C to exit"))
 
@@ -150,14 +150,23 @@ class Scheduler:
         return {directory: self._answer.get((task.array, task.index)) for directory, task in tasks.items()}
 
 
-def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[RunStatus]:
-    """Every run in a folder, sorted by state and then in the order of the sweep."""
-    found = sorted(find_directories(folder, *SIGNS))
+def look(folder: Path, redact: Redactor, scheduler: Scheduler, finished: dict[Path, RunStatus]) -> list[RunStatus]:
+    """Every run in a folder, sorted by state and then in the order of the sweep.
+
+    Args:
+        finished: the runs with a record that were read before, which are not read again; new ones are added.
+    """
+    every = find_directories(folder, *SIGNS)
+    found = sorted(path for path in every if every.isdisjoint(path.parents))  # W&B uses the same names below a run
     found.sort(key=lambda path: job.stat().st_mtime_ns if (job := RunDirectory(path).job).exists() else 0)
-    inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B uses the same names
-    names = name_runs([path for path in found if path not in inner], folder)
+    names = name_runs(found, folder)
     tasks = scheduler.states_of([path for path in names if not RunDirectory(path).is_done(is_trial=True)])
-    runs = [read(path, name, redact, tasks) for path, name in names.items()]
+    runs = []
+    for path, name in names.items():
+        is_known = path in finished and RunDirectory(path).record.exists()
+        runs.append(replace(finished[path], name=name) if is_known else read(path, name, redact, tasks))
+        if runs[-1].state == "done":
+            finished[path] = runs[-1]
     return sorted(runs, key=lambda run: [*STATES].index(run.state))
 
 
@@ -178,7 +187,7 @@ def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
 def share_done(directory: Path) -> float:
     """The completed fraction of a run's steps."""
     run = RunDirectory(directory)
-    steps, goal = count_steps(run, read_rows(run.metrics))
+    steps, goal = count_steps(run, [*read_rows(run.metrics, TAIL)])
     return steps / goal if goal else 0.0
 
 
@@ -204,7 +213,7 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
     state = state_of(run, line)
     if directory in tasks and state in ("failed", "stopped", "queued"):
         state, line = state_of_task(run, state, line, tasks[directory])
-    rows = read_rows(run.metrics)
+    rows = [*read_rows(run.metrics, TAIL)]
     steps, goal = count_steps(run, rows)
     rate = rate_of(rows)
     losses = [row["train/loss"] for row in rows if row.get("train/loss")]

@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from triptych.config import ConfigError, nearest
@@ -74,13 +76,24 @@ class RunDirectory:
             return True
 
 
-def read_rows(table: Path) -> list[dict[str, str]]:
-    """The rows of a ``metrics.csv``, without truncated or damaged lines; none: the file does not exist."""
+def read_rows(table: Path, tail: int | None = None) -> Iterator[dict[str, str]]:
+    """Reads the rows of a ``metrics.csv`` one by one, without truncated or damaged lines; none if the file does not
+    exist.
+
+    Args:
+        tail: reads only the rows in this number of bytes at the end; None: all.
+    """
     if not table.is_file():
-        return []
-    text = table.read_text(encoding="utf-8", errors="replace").replace("\0", "")
-    rows = csv.DictReader(text.splitlines(keepends=True))
-    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+        return
+    with open(table, "rb") as file:
+        heads = file.readline()
+        if tail is not None and table.stat().st_size > len(heads) + tail:
+            file.seek(-tail, os.SEEK_END)
+            file.readline()  # the rest of a row
+        lines = (line.decode(errors="replace").replace("\0", "") for line in chain([heads], file))
+        for row in csv.DictReader(lines):
+            if None not in row and None not in row.values() and row.get("step", "").isdigit():
+                yield row
 
 
 def is_tested(metrics: Mapping[str, object]) -> bool:

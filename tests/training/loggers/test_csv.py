@@ -1,6 +1,7 @@
 """metrics.csv, also of runs that go on."""
 
 import csv
+import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,6 +50,19 @@ def test_a_validation_that_is_to_be_done_again_leaves_no_row(tmp_path: Path) -> 
     assert logged(logger.path) == [
         {"step": 4, "train/loss": 2}, {"step": 4, "val/loss": 2.5}, {"step": 9, "train/loss": 1},
     ]  # fmt: skip
+
+
+def test_no_row_is_held_in_memory(tmp_path: Path) -> None:
+    logger = CSVLogger(path=str(tmp_path / "metrics.csv"))
+    logger.path.write_text("step,train/loss\n" + "".join(f"{step},2.5\n" for step in range(30_000)))
+    tracemalloc.start()
+    logger.rewind(29_000, pending_validation=True)
+    logger.log_metrics({"val/loss": 1.0}, 29_000)  # a new column
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6  # 30,000 rows are 10 MB
+    assert logged(logger.path)[-2:] == [{"step": 28_999, "train/loss": 2.5}, {"step": 29_000, "val/loss": 1}]
+    assert len(logged(logger.path)) == 29_001
 
 
 def test_a_line_that_was_cut_is_left_out(tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ class TaggedText(TableCorpus):
             elif not NO_WORD.fullmatch(fields[0]):
                 number += 1
                 if fields[0] != str(number):
-                    raise ValueError(f"{path}, line {line}: the number of the word is {fields[0][:60]}; expected {number}")
+                    raise ValueError(
+                        f"{path}, line {line}: the number of the word is {fields[0][:60]}; expected {number}"
+                    )
                 yield line, (fields[1], fields[tag])
 
     def _table_words(self, path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:

@@ -2,6 +2,8 @@
 
 import csv
 import os
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,8 @@ class CSVLogger(Logger):
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
 
-    def rows(self) -> list[dict[str, str]]:
-        """Returns the rows of the file, without truncated or damaged lines."""
+    def rows(self) -> Iterator[dict[str, str]]:
+        """Returns the rows of the file one by one, without truncated or damaged lines."""
         return read_rows(self.path)
 
     @rank_zero_only
@@ -60,16 +62,17 @@ class CSVLogger(Logger):
             num_steps: number of steps at the checkpoint.
             pending_validation: whether the validation after the last of them is pending.
         """
-        rows = [row for row in self.rows() if int(row["step"]) < num_steps]
+        rows = (row for row in self.rows() if int(row["step"]) < num_steps)
         if pending_validation:
-            rows = [row for row in rows if int(row["step"]) < num_steps - 1 or not is_validation(row)]
-        self._columns = list(rows[0]) if rows else []
-        if rows:
-            self._rewrite(rows)
+            rows = (row for row in rows if int(row["step"]) < num_steps - 1 or not is_validation(row))
+        first = next(rows, {})
+        self._columns = list(first)
+        if first:
+            self._rewrite(chain([first], rows))
         else:
             self.path.unlink(missing_ok=True)
 
-    def _rewrite(self, rows: list[dict[str, str]]) -> None:
+    def _rewrite(self, rows: Iterable[dict[str, str]]) -> None:
         with replacing(self.path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns)
             writer.writeheader()

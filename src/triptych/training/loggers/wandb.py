@@ -5,7 +5,8 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, product
 from pathlib import Path
@@ -193,17 +194,20 @@ class WandbLogger(LightningWandbLogger):
             reason = failures[0] if failures else "no answer"
             log.warning("W&B has not got the samples of the test (%s); summary.json has them", reason)
 
-    def log_again(self, rows: Sequence[Mapping[str, str]]) -> None:
+    def log_again(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Logs the last rows before the checkpoint of a resumed run again, in case W&B did not write them to disk.
 
         Args:
             rows: rows of ``metrics.csv`` up to the checkpoint.
         """
-        times = [float(row.get("elapsed_s") or 0) for row in rows]
-        for row, seconds in zip(rows, times, strict=True):
-            if seconds > times[-1] - AGAIN:
-                values = {name: float(value) for name, value in row.items() if value and name != "step"}
-                self.log_metrics(values, int(row["step"]))
+        recent = deque[tuple[float, Mapping[str, str]]]()
+        for row in rows:
+            recent.append((float(row.get("elapsed_s") or 0), row))
+            while recent[0][0] <= recent[-1][0] - AGAIN:
+                recent.popleft()
+        for _, row in recent:
+            values = {name: float(value) for name, value in row.items() if value and name != "step"}
+            self.log_metrics(values, int(row["step"]))
 
     def finish(self, *, failed: bool) -> None:
         """Ends the W&B run.
