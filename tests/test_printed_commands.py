@@ -133,7 +133,7 @@ def test_lines_of_a_study_hold_no_blanks(composed: Composed, capsys: pytest.Capt
     for line in (first, last):
         call("train", *line.split(" "))
     assert composed.configs[0] != composed.configs[1]
-    sys.argv = ["triptych", "study", "demo", "seed=1", "data.dir='a b'", "--print-overrides"]
+    sys.argv = ["triptych", "study", "demo", "seed=1", "init_from='a b'", "--print-overrides"]
     assert cli.main() == 1
     assert "contains a space, and slurm/array.sbatch splits lines at spaces" in capsys.readouterr().err
 
@@ -215,7 +215,7 @@ def test_what_a_study_says_resumes_it(
         triptych.studies.run, "report_findings", lambda study, plan, output: studies.append((study, plan.jobs))
     )
     (tmp_path / "my study.yaml").write_text(find_studies()["demo"].read_text())
-    given = ["my study.yaml", "seed=1,2", "data.dir='a b'", "--output", "my page.html", "--jobs", "2"]
+    given = ["my study.yaml", "seed=1,2", "init_from='a b'", "--output", "my page.html", "--jobs", "2"]
     call("study", *given)
     line = capsys.readouterr().out.rpartition("Ctrl-C stops, and `")[2].partition("`")[0]
     typed(line)
@@ -228,7 +228,7 @@ def test_what_a_study_says_resumes_it(
     for arm, overrides in first.items():
         assert overrides == more[arm][:2]
         assert len(more[arm]) == 3
-        assert any(word == "data.dir='a b'" for word in page[arm][0])
+        assert any(word == "init_from='a b'" for word in page[arm][0])
 
 
 @pytest.mark.parametrize(("kind", "name"), [("experiment", "mine/first"), ("task", "script_a"), ("corpus", "sums_a")])

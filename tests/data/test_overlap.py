@@ -96,5 +96,5 @@ def test_a_run_records_it_and_warns_unless_its_corpus_is_made(
     warned = [message for message in caplog.messages if "are training inputs too" in message]
     assert len(warned) == (not is_made)
     (run,) = find_runs([tmp_path], tmp_path).runs
-    assert "% of the validation inputs" in describe_origin(run)["facts"]
+    assert "% of the validation inputs" in describe_origin(run, run)["facts"]
     assert run.overlap == overlap
