@@ -96,10 +96,10 @@ def evaluation(
     device, task = device_for(accelerator), module.task
     corpus: Corpus = settings.build("data")
     with error_prefix():
-        splits, digest = read_splits(corpus, settings.plain("data"))
+        splits, info = read_splits(corpus, settings.plain("data"))
         if not is_same_data:  # the corpus may be a long text while that of the training run was lines, or the reverse
-            task.corpus = replace(task.corpus, is_stream=corpus.info.is_stream)
-        if is_same_data and digest != task.corpus.sha256:
+            task.corpus = replace(task.corpus, is_stream=info.is_stream)
+        if is_same_data and info.sha256 != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(settings, task, splits, training=False)
         check_rank_shares(settings.trainer, data)

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.progress import BarColumn, TimeElapsedColumn
@@ -20,6 +20,9 @@ from triptych.tasks import LanguageModeling, Task
 from triptych.tasks.audio_inputs import AudioInputs
 
 log = logging.getLogger("triptych")
+
+AT_ONCE = 20_000
+"""Examples that are encoded at once; all items of a large split would need much memory."""
 
 
 def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:
@@ -80,9 +83,10 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
     if not task.has_tokens:
         return EncodedListDataset(task.encode(examples))
     if task.image_shape is not None:
-        items, lost = lay_out(settings, task, examples, name)
-        warn_of_lost(settings, task, lost, name)
-        return EncodedListDataset(items, too_long=lost.too_long)
+        parts = [*lay_out(settings, task, examples, name)]
+        lost = EncodingStats.total([lost for _, _, lost in parts])
+        check_lost(settings, task, lost, name)
+        return EncodedListDataset([item for items, _, _ in parts for item in items], too_long=lost.too_long)
     if task.audio is not None:
         return encode_sounds(settings, task, examples, name, task.audio)
     key = key_of_lines(settings, task, examples, name)
@@ -93,15 +97,15 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
         return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
 
     def make() -> EncodedArrays:
-        listed = [*examples]  # cached examples are read from disk at each access
-        items, lost = lay_out(settings, task, listed, name)
-        return EncodedArrays.of(items, listed, lost)
+        return EncodedArrays.join(
+            [EncodedArrays.of(*part) for part in lay_out(settings, task, examples, name)], examples
+        )
 
     def write(lines: EncodedArrays) -> None:
         write_arrays(path, lines.as_arrays())
 
     lines = make() if key is None else get_or_make_best_effort(path, "encoded examples are", read, make, write)
-    warn_of_lost(settings, task, lines.lost, name)
+    check_lost(settings, task, lines.lost, name)
     return lines
 
 
@@ -149,30 +153,39 @@ def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
     return cache_key(key, name, settings.task, *info, settings.too_long, settings.eval_stride)
 
 
-@without_collection()
 def lay_out(
     settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str
-) -> tuple[list[EncodedExample], EncodingStats]:
-    """Encodes a split line by line, and counts what is left out; see ``encode_lines``."""
+) -> Iterator[tuple[list[EncodedExample], Sequence[Example], EncodingStats]]:
+    """Encodes a split line by line, and counts what is left out; see ``encode_lines``. Yields the items of successive
+    examples, these examples and the counts. A task that encodes randomly encodes all examples at once."""
+    is_random = task.encodes_randomly or (name == "train" and settings.bpe_dropout > 0)
+    size = max(len(examples), 1) if is_random else AT_ONCE
     with show_progress("{task.description}", BarColumn(), TimeElapsedColumn()) as progress:
-        progress.add_task(f"encoding {name}: {counted(len(examples), 'example')}", total=None)
-        if name != "train":
-            lines = task.encode(examples)
-        elif settings.bpe_dropout > 0:
-            lines = encode_cuts(settings, task, examples)
-        else:
-            lines = task.encode_training(examples)
+        bar = progress.add_task(f"encoding {name}: {counted(len(examples), 'example')}", total=len(examples))
+        for start in range(0, max(len(examples), 1), size):
+            part = examples[start : start + size]
+            items, lost = encode_part(settings, task, part, name)
+            yield items, part, lost
+            progress.advance(bar, len(part))
+
+
+@without_collection()
+def encode_part(
+    settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str
+) -> tuple[list[EncodedExample], EncodingStats]:
+    """The items of some examples, and what is left out."""
+    if name != "train":
+        lines = task.encode(examples)
+    elif settings.bpe_dropout > 0:
+        lines = encode_cuts(settings, task, examples)
+    else:
+        lines = task.encode_training(examples)
     check_ids(lines, task.tokenizer.vocab_size + task.num_extra_tokens(settings.task))
     if scores_in_windows(settings, task, name):
         stride = settings.eval_stride or task.max_length
         kept = [window for item in lines for window in split_into_windows(item, task.max_length, stride)]
     elif settings.too_long == "drop" and name == "train":
         kept = [item for item in lines if item.longest <= task.max_length]
-        if lines and not kept:
-            raise ValueError(
-                f"batch.too_long=drop: all {len(lines):,} training examples have more than "
-                f"shape.max_length={task.max_length} tokens, so none is left"
-            )
     else:
         kept = task.enforce_max_length(lines)
     tokens = np.concatenate([np.empty(0, np.int64), *(item.inputs for item in lines)])
@@ -190,8 +203,13 @@ def scores_in_windows(settings: EncodingSettings, task: Task, name: str) -> bool
     return settings.too_long != "error" and name != "train" and task.scores_in_windows
 
 
-def warn_of_lost(settings: EncodingSettings, task: Task, lost: EncodingStats, name: str) -> None:
-    """Warns of lines that are too long and of unknown tokens in a split."""
+def check_lost(settings: EncodingSettings, task: Task, lost: EncodingStats, name: str) -> None:
+    """Warns of lines that are too long and of unknown tokens in a split; no line left is an error."""
+    if settings.too_long == "drop" and name == "train" and lost.too_long == lost.lines > 0:
+        raise ValueError(
+            f"batch.too_long=drop: all {lost.lines:,} training examples have more than "
+            f"shape.max_length={task.max_length} tokens, so none is left"
+        )
     warn_of_unknown(lost.unknown, lost.tokens, name)
     if scores_in_windows(settings, task, name):
         done = f"scored in windows of that length, stride {settings.eval_stride or task.max_length}"

@@ -39,7 +39,7 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusIn
     corpus: Corpus = build(config, "data")
     log.info("reading %s", name)
     try:
-        splits, digest = read_splits(corpus, as_dict(config.data))
+        splits, info = read_splits(corpus, as_dict(config.data))
     except MissingColumnError as error:
         key, may_be_null = error.field, type(None) in get_args(hints_of(type(corpus)).get(error.field))
         if key == "text" or key in target_of(config, "task").columns or not may_be_null:
@@ -51,7 +51,7 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusIn
     first = next(iter(splits.train), None)
     has_pairs = first is not None and first.text_pair is not None
     has_speakers = first is not None and first.audio is not None and bool(first.audio.speaker)
-    return corpus, splits, replace(corpus.info, sha256=digest, has_pairs=has_pairs, has_speakers=has_speakers)
+    return corpus, splits, replace(info, has_pairs=has_pairs, has_speakers=has_speakers)
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:

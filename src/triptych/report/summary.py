@@ -123,9 +123,11 @@ def eval_windows(data: DataModule) -> dict[str, int] | None:
 
 
 def train_difficulty_range(examples: Sequence[Example] | LongText) -> dict[str, list[int]]:
-    """The training range of each measure of difficulty; empty if the corpus has none."""
-    known = [] if isinstance(examples, LongText) else [x.difficulty for x in examples if x.difficulty is not None]
-    return {name: [limit(of_one[name] for of_one in known) for limit in (min, max)] for name in (known or [{}])[0]}
+    """The training range of each measure of difficulty; empty if the first example has none."""
+    if isinstance(examples, LongText) or not examples or examples[0].difficulty is None:
+        return {}
+    known = [x.difficulty for x in examples if x.difficulty is not None]
+    return {name: [limit(of_one[name] for of_one in known) for limit in (min, max)] for name in known[0]}
 
 
 def confusion_matrix(module: TrainingModule) -> dict[str, Any] | None:

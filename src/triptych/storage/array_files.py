@@ -6,12 +6,13 @@ Tested by tests/storage/test_locks.py and tests/data/corpora/test_example_cache.
 import hashlib
 import json
 import os
+import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, BinaryIO
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
@@ -41,15 +42,32 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of a file; None: it is missing or damaged (according to the checksums)."""
+    """The arrays of a file, mapped into memory; None: it is missing or damaged (according to the checksums)."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
+        with ZipFile(path) as archive, open(path, "rb") as file:
+            if archive.testzip() is not None:
+                return None
+            arrays = {entry.filename.removesuffix(".npy"): _map(file, entry) for entry in archive.infolist()}
     except (OSError, ValueError, EOFError, BadZipFile):
         return None
     with suppress(FileNotFoundError, PermissionError):  # another process has deleted it, or another user owns it
         os.utime(path)  # marks it as recently used
     return arrays
+
+
+def _map(file: BinaryIO, entry: ZipInfo) -> np.ndarray:
+    """An array that is stored in an archive without compression."""
+    file.seek(entry.header_offset + 26)
+    length_of_name, length_of_extra = struct.unpack("<HH", file.read(4))
+    file.seek(length_of_name + length_of_extra, os.SEEK_CUR)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("objects are not read")
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(file, dtype, "r", file.tell(), shape)
 
 
 def cache_key(*info: Any) -> str:

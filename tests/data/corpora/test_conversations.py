@@ -63,7 +63,7 @@ def test_what_was_made_is_kept_as_it_is() -> None:
         [Message("user", "é"), Message("assistant", "b"), Message("user", "c"), Message("assistant", "d")]
     )
     examples = [talk, *each_answer(talk)]
-    kept = CachedExamples(*CachedExamples.write(examples), key="k")
+    kept = CachedExamples(CachedExamples.write(examples), len(examples), key="k")
     assert list(kept) == examples
     assert [example.difficulty for example in kept] == [example.difficulty for example in examples]
 

@@ -21,7 +21,11 @@ from triptych.config import build
 from triptych.config.run_settings import RunSettings
 from triptych.data import IGNORE_INDEX, AnswerSpan, DataModule, EncodedExample, Example, collate
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
-from triptych.data.corpora.example_cache import CachedExamples, read_optimum
+from triptych.data.corpora import example_cache
+from triptych.data.corpora.corpus import CorpusInfo
+from triptych.data.corpora.example_cache import CachedExamples, read_optimum, read_splits
+from triptych.data.corpora.labelled_text import LabelledText
+from triptych.data.splits import Splits
 from triptych.storage import array_files
 
 TEXT = st.text(max_size=8)
@@ -43,7 +47,7 @@ NOTHING_LOST = EncodingStats(lines=0, too_long=0, tokens=0, unknown=0)
 
 @given(st.lists(EXAMPLES, max_size=5))
 def test_examples_come_back_as_they_were(examples: list[Example]) -> None:
-    kept = CachedExamples(*CachedExamples.write(examples), "key")
+    kept = CachedExamples(CachedExamples.write(examples), len(examples), "key")
     assert list(kept) == examples
     assert [example.difficulty for example in kept] == [example.difficulty for example in examples]
     assert kept[1:] == examples[1:]
@@ -221,12 +225,13 @@ def test_code_of_others_is_not_known(
 def test_a_damaged_file_is_made_again(chosen: Callable[..., DictConfig], cache: Path) -> None:
     config = chosen("experiment=dates/translation", *tiny.TINY)
     drawn, first = read(config)
+    examples = [*drawn.train]  # they are mapped
     for path in cache.glob("*/*.npz"):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     again, second = read(config)
-    assert [*again.train] == [*drawn.train]
+    assert [*again.train] == examples
     assert same(first, second)
     for path in cache.glob("*/*.npz"):
         path.write_bytes(path.read_bytes()[:-9])
@@ -304,3 +309,39 @@ def test_packed_where_that_is_faster(
         chosen("experiment=dates/translation", "model=full", *tiny.DATES, "batch.global_size=400", *overrides)
     )
     assert data.packed is packed
+
+
+def test_a_text_file_is_read_once_until_it_changes(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Examples, classes, places, the digest and warnings are the same from the file and from the cache."""
+    monkeypatch.setattr(example_cache, "LEAST_BYTES", 0)
+    table = tmp_path / "rows.tsv"
+    table.write_text("text\tlabel\n" + "".join(f'"a ""{number}"""\tclass {number % 3}\n' for number in range(50)))
+    settings = {"dir": str(tmp_path), "train": "rows.tsv", "validation": 0.2, "test": 0.2, "split_seed": 1}
+
+    def read_again() -> tuple[Splits, CorpusInfo, list[str]]:
+        caplog.clear()
+        corpus = LabelledText(text="text", label="label", columns=None, **settings)  # type: ignore[arg-type]
+        return *read_splits(corpus, settings), caplog.messages
+
+    monkeypatch.setattr(example_cache, "LEAST_BYTES", 10**9)
+    plain, info, warnings = read_again()
+    monkeypatch.setattr(example_cache, "LEAST_BYTES", 0)
+    assert not cache.exists()
+    assert "50 fields are quoted" in warnings[0]
+    for _ in range(2):
+        splits, found, repeated = read_again()
+        assert (found, repeated) == (info, warnings)
+        for name in ("train", "validation", "test"):
+            expected, kept = getattr(plain, name), getattr(splits, name)
+            assert isinstance(kept, CachedExamples)
+            assert [*kept] == [*expected]
+            assert [example.place for example in kept] == [example.place for example in expected]
+        monkeypatch.setattr(LabelledText, "rows", None)  # the second time, nothing is read
+    monkeypatch.undo()
+    monkeypatch.setattr(example_cache, "LEAST_BYTES", 0)
+    table.write_text(table.read_text() + "b\tanother class\n")
+    changed, found, _ = read_again()
+    assert found.sha256 != info.sha256
+    assert sum(len(getattr(changed, name)) for name in ("train", "validation", "test")) == 51

@@ -34,6 +34,13 @@ class Ragged:
         values = np.concatenate([np.empty(0, np.int32), *(row.astype(np.int32) for row in rows)])
         return cls(values, np.cumsum([len(row) for row in rows], dtype=np.int64))
 
+    @classmethod
+    def join(cls, parts: Sequence["Ragged"]) -> Self:
+        """Concatenates the rows of several parts."""
+        begins = np.cumsum([0, *(len(part.values) for part in parts)])
+        ends = [part.ends + begin for part, begin in zip(parts, begins, strict=False)]
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate(ends))
+
     def __getitem__(self, index: int) -> Int[np.ndarray, " length"]:
         end = self.ends[index]
         return self.values[end - self.lengths[index] : end].astype(np.int64)
@@ -112,6 +119,11 @@ class EncodingStats:
     tokens: int
     unknown: int
 
+    @classmethod
+    def total(cls, parts: Sequence["EncodingStats"]) -> Self:
+        """Adds the statistics of parts."""
+        return cls(*(sum(column) for column in zip(*map(astuple, parts), strict=True))) if parts else cls(0, 0, 0, 0)
+
 
 @dataclass(eq=False, repr=False)
 class EncodedArrays:
@@ -160,6 +172,27 @@ class EncodedArrays:
             np.array([places.get(id(item.example), -1) for item in items], np.int64),
             examples,
             lost,
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence["EncodedArrays"], examples: Sequence[Example]) -> Self:
+        """Concatenates the items of several parts of a split.
+
+        Args:
+            parts: encoded successive parts.
+            examples: examples of the split.
+        """
+        begins = np.cumsum([0, *(len(part.examples) for part in parts)])
+        origins = [np.where(x.origins < 0, -1, x.origins + begin) for x, begin in zip(parts, begins, strict=False)]
+        sources = [part.source for part in parts if part.source is not None]
+        return cls(
+            Ragged.join([part.tokens for part in parts]),
+            Ragged.join([part.labels for part in parts]),
+            Ragged.join(sources) if sources else None,
+            np.concatenate([part.prefix for part in parts]),
+            np.concatenate(origins),
+            examples,
+            EncodingStats.total([part.lost for part in parts]),
         )
 
     @classmethod

@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from triptych.data.example import Example
 from triptych.data.plain_dataclass import PlainDataclass
+from triptych.data.readers.files import source_files
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 
@@ -45,6 +47,7 @@ class Corpus(Protocol):
         info: metadata for checkpoints.
 
     If the examples of a Triptych corpus depend only on its settings, it sets ``is_made = True``, and they are cached.
+    If they also depend on text files, ``files`` lists them.
     A corpus may also have ``floor(task, examples)``: for each metric where it is known, the score of a simple rule,
     such as one that reads only the first word. A run with no better score has not learned.
     """
@@ -64,6 +67,15 @@ class RealCorpus:
 
     def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
         return {}
+
+
+class TextFileCorpus(RealCorpus):
+    """Base of corpora that are read from text files: ``train``, ``validation`` and ``test`` in ``dir``."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that determine the examples, with the settings; empty: others do, too."""
+        return source_files(*(getattr(self, name) for name in ("dir", "train", "validation", "test")))
 
 
 def sha256(splits: Splits) -> str:

@@ -1,16 +1,18 @@
-"""A cache of generated examples, shared by the runs of a sweep."""
+"""A cache of examples that were generated, or read from text files, shared by the runs of a sweep."""
 
 import json
+import logging
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from jaxtyping import Int, UInt8
 
-from triptych.data.corpora.corpus import Corpus, sha256
+from triptych.data.corpora.corpus import Corpus, CorpusInfo, sha256
 from triptych.data.example import AnswerSpan, Example, Message
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
@@ -18,33 +20,55 @@ from triptych.storage.array_files import cache_key, read_arrays, write_arrays
 from triptych.storage.atomic import write_text
 from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_json_if_valid
 
+log = logging.getLogger("triptych")
+
 NAMES = ("train", "validation", "test")
-FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "audio", "place")]
-"""Fields of a generated example. Images and audio are not cached, and only examples that were read have a place."""
+TEXTS = ("text", "target", "label", "text_pair")
+"""Fields with a separate column."""
+OTHERS = ("words", "tags", "score", "answers", "messages", "difficulty")
+"""The others that are cached. Examples with images or audio are not cached."""
+AT_ONCE = 10_000
+"""Examples that an iteration reads at once."""
+LEAST_BYTES = 2**20
+"""Each run reads smaller files itself."""
+
+
+Arrays = Mapping[str, np.ndarray]
+"""The columns of a split: ``NAME`` and ``NAME_ends`` are the concatenated texts of a field, and their ends. Where some
+examples lack it, ``NAME_known`` tells which have it. Columns without any text are left out."""
 
 
 class CachedExamples(Sequence[Example]):
-    """The examples of a split as lines of text, each parsed on access.
+    """The examples of a split as columns of text, which are mapped into memory.
 
     Args:
-        text: concatenated JSON values, one per example.
-        ends: end of each example in the text.
+        columns: the columns of ``TEXTS``; ``more`` is a JSON object of the other fields; ``file`` and ``line`` are the
+            places of examples that have a line number.
+        length: number of examples.
         key: see ``InMemoryExamples``.
+        files: the files that the examples were read from.
     """
 
-    def __init__(self, text: UInt8[np.ndarray, " bytes"], ends: Int[np.ndarray, " examples"], key: str) -> None:
-        self._text, self._ends, self.key = text.tobytes(), ends, key
+    def __init__(self, columns: Arrays, length: int, key: str, files: Sequence[Path] = ()) -> None:
+        self._columns, self._length, self.key, self._files = columns, length, key, files
+        self._names = [name for name in (*TEXTS, "more") if name in columns]
 
     @classmethod
-    def write(cls, examples: Sequence[Example]) -> tuple[UInt8[np.ndarray, " bytes"], Int[np.ndarray, " examples"]]:
-        """Returns the first two arguments of the constructor for these examples."""
-        rows = map(_plain, examples)
-        lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() for row in rows]
-        ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
-        return np.frombuffer(b"".join(lines), np.uint8), ends
+    def write(cls, examples: Sequence[Example], files: Sequence[Path] = ()) -> Arrays:
+        """Returns the columns of these examples."""
+        numbers = {file: number for number, file in enumerate(files)}
+        columns = dict[str, np.ndarray]()
+        for name in TEXTS:
+            columns |= _column(name, [getattr(example, name) for example in examples])
+        columns |= _column("more", [_write_others(example, numbers) for example in examples])
+        places = [example.place for example in examples if example.place is not None]
+        if numbers and len(places) == len(examples) and all(isinstance(line, int) for _, line in places):
+            columns["file"] = np.array([numbers[file] for file, _ in places], np.int16)
+            columns["line"] = np.array([line for _, line in places], np.int64)
+        return columns
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -54,10 +78,49 @@ class CachedExamples(Sequence[Example]):
 
     def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            return self._read(range(*index.indices(len(self))))
         index = range(len(self))[index]  # resolves negative indices; IndexError ends an iteration
-        begin = self._ends[index - 1] if index else 0
-        return _example(json.loads(self._text[begin : self._ends[index]]))
+        return self._read(range(index, index + 1))[0]
+
+    def __iter__(self) -> Iterator[Example]:
+        for start in range(0, len(self), AT_ONCE):
+            yield from self[start : start + AT_ONCE]
+
+    def _read(self, indices: range) -> list[Example]:
+        if indices.step != 1:
+            return [self[i] for i in indices]
+        examples = []
+        for place, *texts in zip(self._places(indices), *(self._texts(x, indices) for x in self._names), strict=True):
+            values: dict[str, Any] = {"place": place, **dict(zip(self._names, texts, strict=True))}
+            more = values.pop("more", None)
+            examples.append(Example(**values | ({} if more is None else _read_others(json.loads(more), self._files))))
+        return examples
+
+    def _places(self, indices: range) -> list[tuple[Path, int]] | list[None]:
+        if "line" not in self._columns:
+            return [None] * len(indices)
+        files, lines = (self._columns[name][indices.start : indices.stop].tolist() for name in ("file", "line"))
+        return [(self._files[file], line) for file, line in zip(files, lines, strict=True)]
+
+    def _texts(self, name: str, indices: range) -> list[str | None]:
+        begin = int(self._columns[f"{name}_ends"][indices.start - 1]) if indices.start else 0
+        ends = (self._columns[f"{name}_ends"][indices.start : indices.stop] - begin).tolist()
+        whole = self._columns[name][begin : begin + (ends[-1] if ends else 0)].tobytes()
+        texts: list[str | None] = [whole[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
+        if f"{name}_known" in self._columns:
+            known = self._columns[f"{name}_known"][indices.start : indices.stop].tolist()
+            return [text if is_known else None for text, is_known in zip(texts, known, strict=True)]
+        return texts
+
+
+def _column(name: str, texts: Sequence[str | None]) -> dict[str, np.ndarray]:
+    known = [text is not None for text in texts]
+    if not any(known):
+        return {}
+    encoded = [b"" if text is None else text.encode() for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    column: dict[str, np.ndarray] = {name: np.frombuffer(b"".join(encoded), np.uint8), f"{name}_ends": ends}
+    return column if all(known) else {**column, f"{name}_known": np.array(known)}
 
 
 class InMemoryExamples(list[Example]):
@@ -73,16 +136,24 @@ class InMemoryExamples(list[Example]):
         self.key = key
 
 
-def _plain(example: Example) -> dict[str, Any]:
-    values = {name: getattr(example, name) for name in FIELDS}
+def _write_others(example: Example, numbers: Mapping[Path, int]) -> str | None:
+    """The fields without a column, as JSON; None: the example has none."""
+    values = {name: getattr(example, name) for name in OTHERS}
     if example.answers is not None:
         values["answers"] = [[answer.text, answer.start] for answer in example.answers]
     if example.messages is not None:
         values["messages"] = [[message.role, message.content] for message in example.messages]
-    return {name: value for name, value in values.items() if value is not None}
+    if example.place is not None and numbers and not isinstance(example.place[1], int):
+        values["place"] = [numbers[example.place[0]], example.place[1]]
+    known = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(known, ensure_ascii=False, separators=(",", ":")) if known else None
 
 
-def _example(plain: dict[str, Any]) -> Example:
+def _read_others(plain: dict[str, Any], files: Sequence[Path]) -> dict[str, Any]:
+    """Inverse of ``_write_others``."""
+    if "place" in plain:
+        number, place = plain["place"]
+        plain["place"] = files[number], place
     for name in ("words", "tags"):
         if name in plain:
             plain[name] = tuple(plain[name])
@@ -90,7 +161,7 @@ def _example(plain: dict[str, Any]) -> Example:
         plain["answers"] = tuple(AnswerSpan(text, start) for text, start in plain["answers"])
     if "messages" in plain:
         plain["messages"] = tuple(Message(role, content) for role, content in plain["messages"])
-    return Example(**plain)
+    return plain
 
 
 def cache_versions() -> list[Any]:
@@ -103,8 +174,9 @@ def is_ours(corpus: Corpus) -> bool:
     return getattr(corpus, "is_made", False) and type(corpus).__module__.startswith("triptych.")
 
 
-def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, str]:
-    """Returns the examples of a corpus and their fingerprint; generated corpora (``is_made``) are cached.
+def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, CorpusInfo]:
+    """Returns the examples of a corpus, and its metadata with their fingerprint. Generated corpora (``is_made``) are
+    cached, and corpora that are read from text files, until a file changes.
 
     Args:
         corpus: the corpus.
@@ -113,26 +185,59 @@ def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, st
     Raises:
         ValueError: the corpus cannot be read.
     """
-    if not is_ours(corpus):
-        return _with_keys(corpus.splits())
-    path = cache_folder() / "examples" / f"{cache_key(settings, cache_versions())}.npz"
+    files: Sequence[Path] = getattr(corpus, "files", ())
+    states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
+    if not is_ours(corpus) and sum(size for _, size, _ in states) < LEAST_BYTES:
+        return _with_keys(corpus)
+    path = cache_folder() / "examples" / f"{cache_key(settings, cache_versions(), *states)}.npz"
 
-    def read() -> tuple[Splits, str] | None:
+    def read() -> tuple[Splits, CorpusInfo] | None:
         arrays = read_arrays(path)
         if arrays is None:
             return None
-        digest = arrays["sha256"].tobytes().decode()
-        parts = {name: CachedExamples(arrays[name], arrays[f"{name}_ends"], f"{digest} {name}") for name in NAMES}
-        return Splits(**parts), digest
+        found = json.loads(arrays["info"].tobytes())
+        for message in [] if warnings else found["warnings"]:
+            log.warning("%s", message)
+        info = CorpusInfo.from_dict(found["info"])
+        parts = {}
+        for name, length in found["lengths"].items():
+            own = {key.removeprefix(f"{name}."): x for key, x in arrays.items() if key.startswith(f"{name}.")}
+            parts[name] = CachedExamples(own, length, f"{info.sha256} {name}", files)
+        return Splits(**parts), info
 
-    def write(made: tuple[Splits, str]) -> None:
-        splits, digest = made
-        arrays = {"sha256": np.frombuffer(digest.encode(), np.uint8)}
-        for name in NAMES:
-            arrays[name], arrays[f"{name}_ends"] = CachedExamples.write(getattr(splits, name))
+    def write(made: tuple[Splits, CorpusInfo]) -> None:
+        splits, info = made
+        parts = {name: getattr(splits, name) for name in NAMES}
+        lengths = {name: len(part) for name, part in parts.items()}
+        about = json.dumps({"info": info.to_dict(), "warnings": warnings, "lengths": lengths}).encode()
+        arrays = {"info": np.frombuffer(about, np.uint8)}
+        for name, part in parts.items():
+            arrays |= {f"{name}.{key}": column for key, column in CachedExamples.write(part, files).items()}
         write_arrays(path, arrays)
 
-    return get_or_make_best_effort(path, "the examples are", read, lambda: _with_keys(corpus.splits()), write)
+    with recorded_warnings() as warnings:
+        made = get_or_make_best_effort(path, "the examples are", read, lambda: _with_keys(corpus), write)
+    if isinstance(made[0].train, CachedExamples):
+        return made
+    vars(corpus).pop("_splits", None)  # what was written does not need memory
+    return read() or made
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """The warnings that are logged within the context."""
+    messages = list[str]()
+
+    class Recorder(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    handler = Recorder(logging.WARNING)
+    log.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        log.removeHandler(handler)
 
 
 def read_optimum(
@@ -160,11 +265,12 @@ def read_optimum(
     return get_or_make_best_effort(path, "the best score is", lambda: read_json_if_valid(path), find, write)
 
 
-def _with_keys(splits: Splits) -> tuple[Splits, str]:
+def _with_keys(corpus: Corpus) -> tuple[Splits, CorpusInfo]:
+    splits = corpus.splits()
     digest = sha256(splits)
     parts = {name: getattr(splits, name) for name in NAMES}
     listed = {
         name: part if isinstance(part, LongText) else InMemoryExamples(part, f"{digest} {name}")
         for name, part in parts.items()
     }
-    return Splits(**listed), digest
+    return Splits(**listed), replace(corpus.info, sha256=digest)

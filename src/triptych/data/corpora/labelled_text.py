@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from triptych.data.corpora.corpus import TextFileCorpus
 from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.example import SourceLocation
 from triptych.data.readers.files import check_files, format_of, resolve_file, stream_lines
@@ -11,7 +12,7 @@ Files = str | list[str] | dict[str, str]
 """A table, or one file per class; a list is an error."""
 
 
-class LabelledText(RowCorpus[Files]):
+class LabelledText(RowCorpus[Files], TextFileCorpus):
     """A table whose rows have a text, optionally a second one, and a label or a score. The suffix determines the
     format:
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, TextFileCorpus
 from triptych.data.example import Example
 from triptych.data.readers.files import check_split_shares, read_lines, resolve_file
 from triptych.data.readers.tables import check_is_text
 from triptych.data.splits import Splits, make_splits
 
 
-class ParallelText(RealCorpus):
+class ParallelText(TextFileCorpus):
     """Pairs of files in which line i of one translates line i of the other. An empty line is an empty text. Language
     modeling and denoising use the source sentences.
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, RealCorpus, TextFileCorpus
 from triptych.data.example import Example, SourceLocation
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.files import check_files, resolve_file
@@ -99,7 +99,7 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
 
 
 @dataclass(kw_only=True)
-class TableCorpus(RowCorpus[str]):
+class TableCorpus(RowCorpus[str], TextFileCorpus):
     """Tables in a folder. The suffix of each file name determines the format.
 
     Attributes:

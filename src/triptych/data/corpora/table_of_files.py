@@ -18,6 +18,11 @@ class TableOfFiles(TableCorpus):
 
     formats = FORMATS
 
+    @property
+    def files(self) -> list[Path]:
+        """None: the files that rows name may change, too."""
+        return []
+
     def file_of(self, example: Example) -> Path:
         """Returns the file that a row names.
 

@@ -1,13 +1,13 @@
 """Texts without labels, one per line."""
 
-from triptych.data.corpora.corpus import CorpusInfo, RealCorpus
+from triptych.data.corpora.corpus import CorpusInfo, TextFileCorpus
 from triptych.data.example import Example
 from triptych.data.readers.files import check_files, read_lines, resolve_file
 from triptych.data.readers.tables import check_is_text, reader_of_texts
 from triptych.data.splits import Splits, make_splits
 
 
-class TextLines(RealCorpus):
+class TextLines(TextFileCorpus):
     """Files in which each line is a separate text, such as a sentence or a paragraph; blank lines are skipped. It
     serves denoising and language models without context across lines. ``PlainText`` reads each file as one text.
 

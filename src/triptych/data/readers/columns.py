@@ -6,9 +6,9 @@ Tested by tests/data/readers/test_tables.py.
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from triptych.config import nearest
@@ -51,12 +51,9 @@ class Columns:
     speaker: str | None = None
     image: str | None = None
 
-    def items(self) -> Iterator[tuple[str, str]]:
-        """Yields the fields that have a column, with the column."""
-        for field in fields(self):
-            column = getattr(self, field.name)
-            if column is not None:
-                yield field.name, column
+    def items(self) -> Sequence[tuple[str, str]]:
+        """Returns the fields that have a column, with the column."""
+        return _fields_with_columns(self)
 
     def check(self, there: Collection[str], where: str, advice: str = "") -> None:
         """Checks that a table has all columns.
@@ -106,6 +103,12 @@ class Columns:
         example = Example(**{"text": name, **values}, place=place)
         _check(example)
         return example
+
+
+@cache
+def _fields_with_columns(columns: Columns) -> Sequence[tuple[str, str]]:
+    every = [(field.name, getattr(columns, field.name)) for field in fields(columns)]
+    return [(name, column) for name, column in every if column is not None]
 
 
 def speaker_of(columns: Columns, row: Mapping[str, object]) -> str:

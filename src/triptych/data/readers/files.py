@@ -147,6 +147,15 @@ def decoded_parts(file: BinaryIO, name: str) -> Iterator[str]:
         yield text.removesuffix(held).replace("\r\n", "\n")
 
 
+def source_files(dir: str, *sources: object) -> list[Path]:
+    """The files of sources: names, lists of names, or names by class; fractions and None have none."""
+    names = list[str]()
+    for source in sources:
+        names += [source] if isinstance(source, str) else []
+        names += [*source.values()] if isinstance(source, dict) else source if isinstance(source, list) else []
+    return [Path(dir, name) for name in names]
+
+
 def read_lines(path: Path) -> list[str]:
     return list(stream_lines(path))
 
