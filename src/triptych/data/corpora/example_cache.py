@@ -186,7 +186,7 @@ def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, Co
         ValueError: the corpus cannot be read.
     """
     files: Sequence[Path] = getattr(corpus, "files", ())
-    states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
+    states = [(str(file.resolve()), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
     if not is_ours(corpus) and sum(size for _, size, _ in states) < LEAST_BYTES:
         return _with_keys(corpus)
     path = cache_folder() / "examples" / f"{cache_key(settings, cache_versions(), *states)}.npz"

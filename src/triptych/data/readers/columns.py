@@ -84,12 +84,9 @@ class Columns:
         Raises:
             ValueError: a missing column or an invalid value.
         """
-        self.check(row, at(place))
         values: dict[str, Any] = {}
         for field, column in self.items():
-            value = row[outermost(column, row)]
-            if column not in row:
-                value = _inner(value, column, field, place)
+            value = row[column] if column in row else self._inner(row, column, field, place)
             try:
                 values[field] = PARSERS[field](value)
             except ValueError as error:
@@ -103,6 +100,19 @@ class Columns:
         example = Example(**{"text": name, **values}, place=place)
         _check(example)
         return example
+
+    def _inner(self, row: Mapping[str, object], column: str, field: str, place: SourceLocation) -> object:
+        """The value of a nested column."""
+        self.check(row, at(place))
+        outer, _, inner = column.partition(".")
+        value = row[outer]
+        if not isinstance(value, dict) or inner not in value:
+            there = [f"{outer}.{name}" for name in value] if isinstance(value, dict) else [outer]
+            raise ValueError(
+                f"{at(place)}: no column {column} (data.{field}={column}); the columns are {', '.join(there)}"
+                f"{nearest(column, there)}"
+            )
+        return value[inner]
 
 
 @cache
@@ -124,17 +134,6 @@ def content_of(file: object) -> bytes | None:
 def outermost(column: str, there: Collection[str]) -> str:
     """Returns the column of the table that contains this column, or is this column."""
     return column if column in there else column.partition(".")[0]
-
-
-def _inner(value: object, column: str, field: str, place: SourceLocation) -> object:
-    outer, _, inner = column.partition(".")
-    if not isinstance(value, dict) or inner not in value:
-        there = [f"{outer}.{name}" for name in value] if isinstance(value, dict) else [outer]
-        raise ValueError(
-            f"{at(place)}: no column {column} (data.{field}={column}); the columns are {', '.join(there)}"
-            f"{nearest(column, there)}"
-        )
-    return value[inner]
 
 
 def _text(value: object) -> str:
