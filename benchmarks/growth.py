@@ -1,4 +1,4 @@
-"""How cost grows with data and runs: `make growth` writes benchmarks/growth.md. See README.md here."""
+"""How the cost of `triptych compare` grows with the number of runs. See README.md here."""
 
 import argparse
 import csv
