@@ -125,6 +125,19 @@ def test_a_damaged_curve_names_file_line_and_column(tmp_path: Path) -> None:
         read_curves(path)
 
 
+def test_a_blank_step_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,train/loss\n10,3.5\n,2\n")
+    with pytest.raises(ValueError, match=r"metrics\.csv: column step has blank cells"):
+        read_curves(path)
+
+
+def test_a_quoted_metric_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text('step,"a, ""b"""\n10,3.5\n')
+    assert [*read_curves(path)['a, "b"'].values] == [3.5]
+
+
 def test_the_later_row_of_a_resumed_run_counts(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,step,train/loss\n0,10,3\n0,20,2\n0,10,5\n0,30,nan\n")

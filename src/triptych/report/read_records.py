@@ -1,5 +1,6 @@
 """Reads run directories: the record, and the files next to it."""
 
+import csv
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import yaml  # type: ignore[import-untyped]
 from jaxtyping import Float, Int
-from pyarrow import csv
+from pyarrow import csv as arrow_csv
 
 from triptych.config import ARCHITECTURES, FREE, chosen, nearest
 from triptych.launch.watch import why_failed
@@ -133,19 +134,23 @@ def read_curves(path: Path) -> dict[str, Curve]:
     """Reads a ``metrics.csv``: each metric's logged values. Blank cells are left out. If a step has two rows (a resumed
     run), the later one counts. Of a long training, the steps of validations are kept, and about ``MOST_POINTS`` others:
     those of the smallest and the largest training loss of each stretch."""
-    heads = path.open(encoding="utf-8", newline="").readline().rstrip("\r\n").split(",")
+    with path.open(encoding="utf-8", newline="") as file:
+        heads = next(csv.reader(file), [])
     if "step" not in heads:
         raise ValueError(f"{path}: column step is missing, expected the columns epoch, step and the metrics")
     names = [name for name in heads if name not in ("epoch", "step")]
     types = {**dict.fromkeys(names, pa.float64()), "step": pa.int64()}
-    convert = csv.ConvertOptions(column_types=types, include_columns=[*types], null_values=[""])
+    convert = arrow_csv.ConvertOptions(column_types=types, include_columns=[*types], null_values=[""])
     try:  # in one thread, errors have a line
-        table = csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False), convert_options=convert)
+        options = arrow_csv.ReadOptions(use_threads=False)
+        table = arrow_csv.read_csv(path, read_options=options, convert_options=convert)
     except pa.ArrowInvalid as error:
         found = re.search(r"(?:column #(\d+): )?Row #(\d+): (.*)", str(error))
         column, line, said = found.groups() if found else (None, "1", str(error))
         where = f"line {line}" if column is None else f"line {line}, column {heads[int(column)]}"
         raise ValueError(f"{path}: {where}: {said}; expected numbers") from None
+    if table["step"].null_count:
+        raise ValueError(f"{path}: column step has blank cells, expected numbers")
     logged = {name: _last_of_each_step(table["step"], table[name]) for name in names}
     whole = [steps for name, (steps, _) in logged.items() if name.startswith(WHOLE)]
     others = [points for name, points in logged.items() if not name.startswith(WHOLE)]

@@ -315,7 +315,6 @@ def test_a_text_file_is_read_once_until_it_changes(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Examples, classes, places, the digest and warnings are the same from the file and from the cache."""
-    monkeypatch.setattr(example_cache, "LEAST_BYTES", 0)
     table = tmp_path / "rows.tsv"
     table.write_text("text\tlabel\n" + "".join(f'"a ""{number}"""\tclass {number % 3}\n' for number in range(50)))
     settings = {"dir": str(tmp_path), "train": "rows.tsv", "validation": 0.2, "test": 0.2, "split_seed": 1}
@@ -325,22 +324,21 @@ def test_a_text_file_is_read_once_until_it_changes(
         corpus = LabelledText(text="text", label="label", columns=None, **settings)  # type: ignore[arg-type]
         return *read_splits(corpus, settings), caplog.messages
 
-    monkeypatch.setattr(example_cache, "LEAST_BYTES", 10**9)
-    plain, info, warnings = read_again()
+    plain, info, warnings = read_again()  # the file is small
     monkeypatch.setattr(example_cache, "LEAST_BYTES", 0)
     assert not cache.exists()
     assert "50 fields are quoted" in warnings[0]
-    for _ in range(2):
-        splits, found, repeated = read_again()
+    for is_cached in (False, True):
+        with monkeypatch.context() as patch:
+            if is_cached:
+                patch.setattr(LabelledText, "rows", None)  # the file is not read
+            splits, found, repeated = read_again()
         assert (found, repeated) == (info, warnings)
         for name in ("train", "validation", "test"):
             expected, kept = getattr(plain, name), getattr(splits, name)
             assert isinstance(kept, CachedExamples)
             assert [*kept] == [*expected]
             assert [example.place for example in kept] == [example.place for example in expected]
-        monkeypatch.setattr(LabelledText, "rows", None)  # the second time, nothing is read
-    monkeypatch.undo()
-    monkeypatch.setattr(example_cache, "LEAST_BYTES", 0)
     table.write_text(table.read_text() + "b\tanother class\n")
     changed, found, _ = read_again()
     assert found.sha256 != info.sha256

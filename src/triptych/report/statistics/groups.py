@@ -279,6 +279,8 @@ class Group:
     @cached_property
     def strongest(self) -> "Group":
         """The runs of the ``MOST_SHOWN`` configurations that are best on the validation set, which charts show."""
+        if len(self.contenders) <= MOST_SHOWN:
+            return self
         kept = {run.directory for one in self.rank(self.contenders)[:MOST_SHOWN] for run in one.runs}
         return replace(self, runs=tuple(run for run in self.runs if run.directory in kept))
 
