@@ -97,9 +97,11 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
         return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
 
     def make() -> EncodedArrays:
-        return EncodedArrays.join(
-            [EncodedArrays.of(*part) for part in lay_out(settings, task, examples, name)], examples
-        )
+        parts, begin = list[EncodedArrays](), 0
+        for items, part, lost in lay_out(settings, task, examples, name):
+            parts.append(EncodedArrays.of(items, part, lost).in_split(examples, begin))
+            begin += len(part)
+        return EncodedArrays.join(parts)
 
     def write(lines: EncodedArrays) -> None:
         write_arrays(path, lines.as_arrays())

@@ -5,17 +5,20 @@ Tested by tests/data/readers/test_files.py and tests/data/corpora/test_corpus.py
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
+from jaxtyping import Int
 
 from triptych.data.example import Example, each_answer, without_collection
+from triptych.data.example_columns import ExampleColumns
 from triptych.data.readers.files import Source
 from triptych.data.readers.long_text import LongText
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The three splits of a corpus: lists in memory, or long texts that are read as streams. Model selection uses
+    """The three splits of a corpus: examples, or long texts that are read as streams. Model selection uses
     ``validation`` only; ``test`` is evaluated once, at the end. If only the test split is read, the others are
     empty."""
 
@@ -57,9 +60,18 @@ def make_splits(
             count = round(len(examples) * source)
             if count == 0 or count >= len(left):
                 raise ValueError(f"data.{name}={source}: of {len(examples)} examples, this leaves a split empty")
-            parts[name] = [examples[i] for i in np.sort(left[:count])]
+            parts[name] = _choose(examples, left[:count])
             left = left[count:]
         else:
             parts[name] = [] if source is None else read(source)
-    asked = {name: [answer for example in part for answer in each_answer(example)] for name, part in parts.items()}
-    return Splits([examples[i] for i in np.sort(left)], asked["validation"], asked["test"])
+        if parts[name] and parts[name][0].messages is not None:
+            parts[name] = [answer for example in parts[name] for answer in each_answer(example)]
+    return Splits(_choose(examples, left), parts["validation"], parts["test"])
+
+
+def _choose(examples: Sequence[Example], indices: Int[np.ndarray, " chosen"]) -> Sequence[Example]:
+    """The examples with these indices, in their order."""
+    if len(indices) == len(examples):
+        return examples
+    kept = np.isin(np.arange(len(examples)), indices)
+    return examples.keep(kept) if isinstance(examples, ExampleColumns) else [*compress(examples, kept)]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.config import error_prefix
+from triptych.config import ConfigError
 from triptych.data import EncodedExample, Example, SpecialTokens, collate
 from triptych.data.batches.batch import Given
 from triptych.nn.head import Pooling
@@ -58,8 +58,10 @@ class SequenceTask(Task):
         """
         encoded = []
         for example, (given, prefix) in zip(examples, self._inputs(examples), strict=True):
-            with error_prefix(f"{example.where}: "):
+            try:  # error_prefix would format each place
                 label = self.label(example)
+            except ValueError as error:
+                raise ConfigError(f"{example.where}: {error}") from None
             encoded.append(self._laid_out(given, prefix, label, example))
         return encoded
 

@@ -10,8 +10,8 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from triptych.data import Conversations, Hub, Message
-from triptych.data.corpora.example_cache import CachedExamples
 from triptych.data.example import conversation, each_answer
+from triptych.data.example_columns import ExampleColumns
 
 ROLES = ("user", "assistant")
 
@@ -63,7 +63,7 @@ def test_what_was_made_is_kept_as_it_is() -> None:
         [Message("user", "é"), Message("assistant", "b"), Message("user", "c"), Message("assistant", "d")]
     )
     examples = [talk, *each_answer(talk)]
-    kept = CachedExamples(CachedExamples.write(examples), len(examples), key="k")
+    kept = ExampleColumns.of(examples)
     assert list(kept) == examples
     assert [example.difficulty for example in kept] == [example.difficulty for example in examples]
 

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from triptych.assembly.make_task import make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build
 from triptych.config.run_settings import RunSettings
-from triptych.data import IGNORE_INDEX, AnswerSpan, DataModule, EncodedExample, Example, collate
+from triptych.data import IGNORE_INDEX, AnswerSpan, DataModule, EncodedExample, Example, collate, example_columns
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
 from triptych.data.corpora import example_cache
 from triptych.data.corpora.corpus import CorpusInfo
-from triptych.data.corpora.example_cache import CachedExamples, read_optimum, read_splits
+from triptych.data.corpora.example_cache import read_optimum, read_splits
 from triptych.data.corpora.labelled_text import LabelledText
+from triptych.data.example_columns import ExampleColumns
 from triptych.data.splits import Splits
 from triptych.storage import array_files
 
@@ -41,15 +43,23 @@ EXAMPLES = st.builds(
     score=st.none() | st.floats(allow_nan=False),
     answers=st.none() | st.lists(st.builds(AnswerSpan, TEXT, st.integers(0, 99)), max_size=2).map(tuple),
     difficulty=st.none() | st.dictionaries(TEXT, st.integers(0, 99), max_size=2),
+    place=st.none() | st.tuples(st.sampled_from([Path("a"), Path("b")]), st.integers(0, 99) | st.just("row 7")),
 )
 NOTHING_LOST = EncodingStats(lines=0, too_long=0, tokens=0, unknown=0)
 
 
-@given(st.lists(EXAMPLES, max_size=5))
-def test_examples_come_back_as_they_were(examples: list[Example]) -> None:
-    kept = CachedExamples(CachedExamples.write(examples), len(examples), "key")
-    assert list(kept) == examples
-    assert [example.difficulty for example in kept] == [example.difficulty for example in examples]
+@given(st.lists(EXAMPLES, max_size=5), st.integers(1, 6), st.integers(0, 31))
+def test_examples_come_back_as_they_were(examples: list[Example], at_once: int, chosen: int) -> None:
+    """Converted some at a time, and only those that were chosen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example_columns, "AT_ONCE", at_once)
+        kept = ExampleColumns.of(iter(examples))
+        assert list(kept) == examples
+        assert list(kept.texts("target")) == [example.target for example in examples]
+        flags = [bool(chosen & 1 << i) for i in range(len(examples))]
+        assert kept.keep(np.array(flags, bool)) == [*compress(examples, flags)]
+    for name in ("difficulty", "place"):
+        assert [getattr(example, name) for example in kept] == [getattr(example, name) for example in examples]
     assert kept[1:] == examples[1:]
     assert kept[-2:] == examples[-2:]
     with pytest.raises(IndexError):
@@ -336,7 +346,7 @@ def test_a_text_file_is_read_once_until_it_changes(
         assert (found, repeated) == (info, warnings)
         for name in ("train", "validation", "test"):
             expected, kept = getattr(plain, name), getattr(splits, name)
-            assert isinstance(kept, CachedExamples)
+            assert isinstance(kept, ExampleColumns)
             assert [*kept] == [*expected]
             assert [example.place for example in kept] == [example.place for example in expected]
     table.write_text(table.read_text() + "b\tanother class\n")

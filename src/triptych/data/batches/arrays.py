@@ -4,7 +4,8 @@ Tested by tests/data/corpora/test_example_cache.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import Self, overload
 
 import numpy as np
@@ -26,7 +27,10 @@ class Ragged:
 
     def __init__(self, values: Integer[np.ndarray, " values"], ends: Int[np.ndarray, " rows"]) -> None:
         self.values, self.ends = values, ends
-        self.lengths: Int[np.ndarray, " rows"] = np.diff(ends, prepend=0)
+
+    @cached_property
+    def lengths(self) -> Int[np.ndarray, " rows"]:
+        return np.diff(self.ends, prepend=0)
 
     @classmethod
     def of(cls, rows: Sequence[Int[np.ndarray, " length"]]) -> Self:
@@ -147,11 +151,14 @@ class EncodedArrays:
     examples: Sequence[Example]
     lost: EncodingStats
 
-    def __post_init__(self) -> None:
-        labels, of_source = self.labels, 0 if self.source is None else self.source.lengths
-        self.sizes: Int[np.ndarray, " items"] = self.tokens.lengths + of_source
-        scored = np.append(0, np.cumsum(labels.values != IGNORE_INDEX))
-        self.num_scored: Int[np.ndarray, " items"] = scored[labels.ends] - scored[labels.ends - labels.lengths]
+    @cached_property
+    def sizes(self) -> Int[np.ndarray, " items"]:
+        return self.tokens.lengths + (0 if self.source is None else self.source.lengths)
+
+    @cached_property
+    def num_scored(self) -> Int[np.ndarray, " items"]:
+        labels, scored = self.labels, np.append(0, np.cumsum(self.labels.values != IGNORE_INDEX))
+        return np.asarray(scored[labels.ends] - scored[labels.ends - labels.lengths])
 
     @classmethod
     def of(cls, items: Sequence[EncodedExample], examples: Sequence[Example], lost: EncodingStats) -> Self:
@@ -174,24 +181,21 @@ class EncodedArrays:
             lost,
         )
 
-    @classmethod
-    def join(cls, parts: Sequence["EncodedArrays"], examples: Sequence[Example]) -> Self:
-        """Concatenates the items of several parts of a split.
+    def in_split(self, examples: Sequence[Example], begin: int) -> "EncodedArrays":
+        """Returns the items as those of a split whose examples from ``begin`` on are ``self.examples``."""
+        return replace(self, examples=examples, origins=np.where(self.origins < 0, -1, self.origins + begin))
 
-        Args:
-            parts: encoded successive parts.
-            examples: examples of the split.
-        """
-        begins = np.cumsum([0, *(len(part.examples) for part in parts)])
-        origins = [np.where(x.origins < 0, -1, x.origins + begin) for x, begin in zip(parts, begins, strict=False)]
+    @classmethod
+    def join(cls, parts: Sequence["EncodedArrays"]) -> Self:
+        """Concatenates items of the same split."""
         sources = [part.source for part in parts if part.source is not None]
         return cls(
             Ragged.join([part.tokens for part in parts]),
             Ragged.join([part.labels for part in parts]),
             Ragged.join(sources) if sources else None,
             np.concatenate([part.prefix for part in parts]),
-            np.concatenate(origins),
-            examples,
+            np.concatenate([part.origins for part in parts]),
+            parts[0].examples,
             EncodingStats.total([part.lost for part in parts]),
         )
 

@@ -1,5 +1,6 @@
 """Audio files with transcripts or classes, in tables."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +36,9 @@ class AudioRows(RowCorpus[str]):
     def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.audio_reader.with_audio(example, self.reader, row, self.file_of(example))
+
+    def collect(self, examples: Iterator[Example]) -> Sequence[Example]:
+        return [*examples]
 
     def report_changes(self, source: str) -> None:
         self.audio_reader.report_changes(source)

@@ -77,7 +77,7 @@ class HubRows(RowCorpus[str]):
         features: Mapping[str, Any] = rows.features or {}
         if features:
             self.reader.check(features, str(place))
-            rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items()}))
+            rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items}))
         read = iter(islice(rows, self.limit))
         for number in count(1):
             try:
@@ -129,7 +129,7 @@ class HubRows(RowCorpus[str]):
         few = {"nrows": 1} if is_csv else {}
         rows = next(iter(load_dataset(name, self.config, streaming=True, **few).values()))
         found: Mapping[str, Any] = rows.features or dict.fromkeys(next(iter(rows), {}), Value("string"))
-        needed = {outermost(column, found) for _, column in self.reader.items()}
+        needed = {outermost(column, found) for _, column in self.reader.items}
         if not needed <= found.keys():
             return {}  # a column is missing, and an error will list all columns
         features = {column: found[column] for column in needed}

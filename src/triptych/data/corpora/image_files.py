@@ -1,6 +1,6 @@
 """Image files with captions or classes, in tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from triptych.data.corpora.row_corpus import RowCorpus
@@ -37,6 +37,9 @@ class ImageRows(RowCorpus[str]):
     def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.images.with_image(example, self.reader, row, self.file_of(example))
+
+    def collect(self, examples: Iterator[Example]) -> Sequence[Example]:
+        return [*examples]
 
     def report_changes(self, source: str) -> None:
         self.images.report_changes(source)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from triptych.data.corpora.corpus import CorpusInfo, TextFileCorpus
 from triptych.data.example import Example
+from triptych.data.example_columns import ExampleColumns
 from triptych.data.readers.files import check_split_shares, read_lines, resolve_file
 from triptych.data.readers.tables import check_is_text
 from triptych.data.splits import Splits, make_splits
@@ -63,7 +64,7 @@ class ParallelText(TextFileCorpus):
                           f"data=hub data.name={self.dir} data.text=COLUMN data.target=COLUMN")  # fmt: skip
         return list(files)
 
-    def _read(self, files: Sequence[str]) -> list[Example]:
+    def _read(self, files: Sequence[str]) -> Sequence[Example]:
         paths = [resolve_file(self.dir, "data", file) for file in files]
         sources, targets = (read_lines(path) for path in paths)
         if len(sources) != len(targets):
@@ -76,4 +77,4 @@ class ParallelText(TextFileCorpus):
         if not sources:
             raise ValueError(f"{paths[0]}: no lines")
         lines = enumerate(zip(sources, targets, strict=True), 1)
-        return [Example(source, target=target, place=(paths[0], line)) for line, (source, target) in lines]
+        return ExampleColumns.of(Example(text, target=target, place=(paths[0], n)) for n, (text, target) in lines)

@@ -44,7 +44,7 @@ class QuestionAnsweringCorpus(TableCorpus):
         if format_of(source) != ".json":
             yield from super().rows(source)
             return
-        columns = dict(self.reader.items())
+        columns = dict(self.reader.items)
         for name, question, context, answers in _squad(path):
             yield (path, name), {columns["text"]: question, columns["text_pair"]: context, columns["answers"]: answers}
 

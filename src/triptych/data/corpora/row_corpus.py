@@ -13,8 +13,10 @@ from typing import ClassVar, Generic, TypeVar
 
 from triptych.data.corpora.corpus import CorpusInfo, RealCorpus, TextFileCorpus
 from triptych.data.example import Example, SourceLocation
+from triptych.data.example_columns import ExampleColumns
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.files import check_files, resolve_file
+from triptych.data.readers.long_text import LongText
 from triptych.data.readers.tables import Row, table_rows
 from triptych.data.splits import Splits, make_splits
 
@@ -59,9 +61,11 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
 
     @cached_property
     def info(self) -> CorpusInfo:
-        labels = {example.label for example in self._splits.train if example.label is not None}
-        tags = {tag for example in self._splits.train for tag in example.tags or () if tag is not None}
-        return CorpusInfo(labels=_in_order(labels), tag_labels=_in_order(tags))
+        train = self._splits.train
+        assert not isinstance(train, LongText)
+        labels = train.texts("label") if isinstance(train, ExampleColumns) else (x.label for x in train)
+        tags = (tag for x in train for tag in x.tags or ()) if self.reader.tags else ()
+        return CorpusInfo(labels=_in_order({*labels}), tag_labels=_in_order({*tags}))
 
     def splits(self) -> Splits:
         """Returns the examples.
@@ -83,12 +87,16 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
         """
         return self.reader.example(row, place)
 
+    def collect(self, examples: Iterator[Example]) -> Sequence[Example]:
+        """Returns the examples of a source."""
+        return ExampleColumns.of(examples)
+
     def file_of(self, example: Example) -> Path:
         """Returns the file that a row names."""
         return Path(example.text)
 
-    def _read(self, source: Source) -> list[Example]:
-        examples = [self.example(row, place) for place, row in self.rows(source)]
+    def _read(self, source: Source) -> Sequence[Example]:
+        examples = self.collect(self.example(row, place) for place, row in self.rows(source))
         if not examples:
             raise ValueError(f"{Path(self.dir, str(source))}: no rows")
         self.report_changes(str(source))
@@ -130,8 +138,8 @@ class TableCorpus(RowCorpus[str], TextFileCorpus):
         yield from table_rows(resolve_file(self.dir, "data", source), self.reader)
 
 
-def _in_order(names: set[str]) -> tuple[str, ...]:
-    ordered = sorted(names)
+def _in_order(names: set[str | None]) -> tuple[str, ...]:
+    ordered = sorted(name for name in names if name is not None)
     with suppress(ValueError):  # equal numbers, such as 1 and 01, stay sorted as texts
         ordered = sorted(ordered, key=float)
     return tuple(ordered)

@@ -1,8 +1,11 @@
 """Texts without labels, one per line."""
 
+from collections.abc import Sequence
+
 from triptych.data.corpora.corpus import CorpusInfo, TextFileCorpus
 from triptych.data.example import Example
-from triptych.data.readers.files import check_files, read_lines, resolve_file
+from triptych.data.example_columns import ExampleColumns
+from triptych.data.readers.files import check_files, resolve_file, stream_lines
 from triptych.data.readers.tables import check_is_text, reader_of_texts
 from triptych.data.splits import Splits, make_splits
 
@@ -42,9 +45,10 @@ class TextLines(TextFileCorpus):
         """
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
-    def _read(self, file: str) -> list[Example]:
+    def _read(self, file: str) -> Sequence[Example]:
         path = resolve_file(self.dir, "data", file)
-        found = [Example(text, place=(path, n)) for n, text in enumerate(read_lines(path), 1) if text.strip()]
+        lines = enumerate(stream_lines(path), 1)
+        found = ExampleColumns.of(Example(text, place=(path, n)) for n, text in lines if text.strip())
         if not found:
             raise ValueError(f"{path}: only blank lines; expected one text per line")
         return found

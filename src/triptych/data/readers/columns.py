@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, partial
+from functools import cached_property, partial
 from typing import Any
 
 from triptych.config import nearest
@@ -30,7 +30,7 @@ class MissingColumnError(ValueError):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Columns:
     """The column of each field of ``Example``; None: no column. A column may be nested: ``translation.en``.
 
@@ -51,9 +51,11 @@ class Columns:
     speaker: str | None = None
     image: str | None = None
 
+    @cached_property
     def items(self) -> Sequence[tuple[str, str]]:
-        """Returns the fields that have a column, with the column."""
-        return _fields_with_columns(self)
+        """The fields that have a column, with the column."""
+        every = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return [(name, column) for name, column in every if column is not None]
 
     def check(self, there: Collection[str], where: str, advice: str = "") -> None:
         """Checks that a table has all columns.
@@ -66,7 +68,7 @@ class Columns:
         Raises:
             MissingColumnError: a column is missing.
         """
-        for field, column in self.items():
+        for field, column in self.items:
             if outermost(column, there) not in there:
                 raise MissingColumnError(
                     field,
@@ -85,7 +87,7 @@ class Columns:
             ValueError: a missing column or an invalid value.
         """
         values: dict[str, Any] = {}
-        for field, column in self.items():
+        for field, column in self.items:
             value = row[column] if column in row else self._inner(row, column, field, place)
             try:
                 values[field] = PARSERS[field](value)
@@ -113,12 +115,6 @@ class Columns:
                 f"{nearest(column, there)}"
             )
         return value[inner]
-
-
-@cache
-def _fields_with_columns(columns: Columns) -> Sequence[tuple[str, str]]:
-    every = [(field.name, getattr(columns, field.name)) for field in fields(columns)]
-    return [(name, column) for name, column in every if column is not None]
 
 
 def speaker_of(columns: Columns, row: Mapping[str, object]) -> str:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from triptych.config import counted
 from triptych.data.example import SourceLocation
@@ -85,7 +86,7 @@ def _named_rows(
         if names is None:
             names = row
             check_names(names, f"{path}, line {line}")
-            is_text = {field for field, _ in columns.items()} <= LABELLED
+            is_text = {field for field, _ in columns.items} <= LABELLED
             advice = " (no header line? Use data=labelled_text with data.columns)" if is_text else ""
             columns.check(names, f"{path}, line {line}", advice)
         elif row == given:
@@ -157,7 +158,7 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[SourceLocation
         names = list(file.schema_arrow.names)
         check_names(names, str(path))
         columns.check(names, str(path))
-        needed = list({outermost(column, names) for _, column in columns.items()})
+        needed = list({outermost(column, names) for _, column in columns.items})
         for batch in file.iter_batches(columns=needed, batch_size=1024):
             for values in zip(*batch.columns, strict=True):
                 number += 1
@@ -166,3 +167,11 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[SourceLocation
         raise ValueError(f"{path}, row {number}: not UTF-8 (byte {error.start}: {error.reason})") from None
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a complete Parquet file ({str(error).splitlines()[0]})") from None
+
+
+def _batch_rows(batch: Any) -> Iterator[Row]:
+    """The rows of an Arrow batch, also those before one that is not UTF-8."""
+    try:
+        yield from batch.to_pylist()  # ten times as fast as row by row
+    except UnicodeDecodeError:
+        yield from (batch.slice(i, 1).to_pylist()[0] for i in range(len(batch)))
