@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 from rich.progress import BarColumn, TimeElapsedColumn
@@ -11,18 +12,19 @@ from triptych.config import counted
 from triptych.config.run_settings import EncodingSettings
 from triptych.data import EncodedDataset, EncodedExample, EncodedListDataset, LongText, Shard, shard_of
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
+from triptych.data.batches.on_demand import EncodedOnDemand
 from triptych.data.batches.windows import Layout, Training, TrainingWindows, Windows, split_into_windows
 from triptych.data.example import Example, without_collection
+from triptych.data.file_examples import FileExamples, outlines_of
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, get_or_make_best_effort
 from triptych.storage.progress import show_progress
 from triptych.tasks import LanguageModeling, Task
-from triptych.tasks.audio_inputs import AudioInputs
 
 log = logging.getLogger("triptych")
 
-AT_ONCE = 20_000
-"""Examples that are encoded at once; all items of a large split would need much memory."""
+AT_ONCE, FILES_AT_ONCE = 20_000, 64
+"""Examples, and images or audio clips in files, that are encoded at once: all items of a split may need much memory."""
 
 
 def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:
@@ -80,15 +82,8 @@ def stream_layout(task: Task) -> Layout:
 def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedDataset:
     """Encodes a split line by line, with a cache. Lines that are too long are errors, truncated or dropped. In the
     evaluation of a decoder-only language model, unless they are errors, they are scored in overlapping windows."""
-    if not task.has_tokens:
-        return EncodedListDataset(task.encode(examples))
-    if task.image_shape is not None:
-        parts = [*lay_out(settings, task, examples, name)]
-        lost = EncodingStats.total([lost for _, _, lost in parts])
-        check_lost(settings, task, lost, name)
-        return EncodedListDataset([item for items, _, _ in parts for item in items], too_long=lost.too_long)
-    if task.audio is not None:
-        return encode_sounds(settings, task, examples, name, task.audio)
+    if not task.has_tokens or task.image_shape is not None or task.audio is not None:
+        return encode_files(settings, task, examples, name)
     key = key_of_lines(settings, task, examples, name)
     path = cache_folder() / "laid_out" / f"{key}.npz"
 
@@ -111,48 +106,72 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
     return lines
 
 
-def encode_sounds(
-    settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, audio: AudioInputs
-) -> EncodedListDataset:
-    """Encodes a split of audio clips as frames. Clips that are too long are errors, truncated or dropped, like
-    texts."""
-    frames = audio.embedding
-    rates = Counter(example.audio.rate for example in examples if example.audio is not None)
-    for rate, count in rates.items():
-        if rate != frames.rate:
-            log.info("%s %s: resampled from %s to %s Hz", counted(count, "audio clip"), name, rate, frames.rate)
-    audio.update_speaker_means([example.audio for example in examples if example.audio is not None])
-    items = task.encode(examples) if name != "train" else task.encode_training(examples)
+def encode_files(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedDataset:
+    """Encodes a split of images or audio. If the examples are decoded when they are read, so are the items encoded; all
+    are encoded once before, to check and to measure them."""
+    if task.audio is not None:
+        frames = task.audio.embedding
+        for rate, count in Counter(x.audio.rate for x in outlines_of(examples) if x.audio is not None).items():
+            if rate != frames.rate:
+                log.info("%s %s: resampled from %s to %s Hz", counted(count, "audio clip"), name, rate, frames.rate)
+        task.audio.update_speaker_means(x.audio for x in examples if x.audio is not None)
+    parts = lay_out(settings, task, examples, name)
+    if isinstance(examples, FileExamples) and not draws(settings, task, name):
+        means = {} if task.audio is None else task.audio.speaker_means
+
+        def encode(index: int) -> EncodedExample:
+            with nullcontext() if task.audio is None else task.audio.with_means(means):  # those of this split
+                return encode_part(settings, task, [examples[index]], name)[0][0]
+
+        on_demand = EncodedOnDemand(parts, encode)
+        check_lost(settings, task, on_demand.lost, name)
+        return on_demand
+    items, losses = list[EncodedExample](), list[EncodingStats]()
+    for found, _, lost in parts:
+        items += found
+        losses.append(lost)
+    lost = EncodingStats.total(losses)
+    check_lost(settings, task, lost, name)
+    return EncodedListDataset(items, too_long=lost.too_long)
+
+
+def fit_audio(
+    settings: EncodingSettings, task: Task, items: Sequence[EncodedExample], name: str
+) -> tuple[list[EncodedExample], EncodingStats]:
+    """Truncates or drops clips that are too long, and counts them; or they are errors."""
+    assert task.audio is not None
+    frames, most = task.audio.embedding, task.audio.max_positions
     lengths = [frames.count(len(item.inputs if item.source is None else item.source)) for item in items]
-    too_long = [i for i, length in enumerate(lengths) if length > audio.max_positions]
+    too_long = [i for i, length in enumerate(lengths) if length > most]
     if too_long and settings.too_long == "error":
         item = items[too_long[0]]
         where = "" if item.example is None else f"{item.example.where}: "
         others = f" (as are {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
         raise ValueError(
-            f"{where}an audio clip of {lengths[too_long[0]]} positions is longer than shape.max_length="
-            f"{audio.max_positions}{others}. Raise shape.max_length or audio_embedding.stride={frames.stride}, or set "
-            "batch.too_long=truncate or drop"
+            f"{where}an audio clip of {lengths[too_long[0]]} positions is longer than shape.max_length={most}{others}. "
+            f"Raise shape.max_length or audio_embedding.stride={frames.stride}, or set batch.too_long=truncate or drop"
         )
-    if not too_long:
-        return EncodedListDataset(items)
     is_dropped = settings.too_long == "drop" and name == "train"
-    log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s", f"{len(too_long):,}",
-                f"{len(items):,}", name, audio.max_positions, "dropped" if is_dropped else "truncated")  # fmt: skip
+    kept = [*items]
     for i in reversed(too_long):
-        items[i : i + 1] = [] if is_dropped else [task.truncate_audio(items[i])]
-    return EncodedListDataset(items, too_long=len(too_long))
+        kept[i : i + 1] = [] if is_dropped else [task.truncate_audio(items[i])]
+    return kept, EncodingStats(lines=len(items), too_long=len(too_long), tokens=0, unknown=0)
 
 
 def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> str | None:
     """The cache key of an encoded split; None: not cached, because it depends on the seed or on code outside of
     Triptych."""
     key, is_ours = getattr(examples, "key", None), type(task).__module__.startswith("triptych.")
-    if key is None or not is_ours or task.encodes_randomly or (name == "train" and settings.bpe_dropout > 0):
+    if not key or not is_ours or draws(settings, task, name):
         return None
     tokenizer = [task.tokenizer.sha256, task.tokenizer.special.to_dict()]
     info = [task.corpus.to_dict(), *tokenizer, task.architecture, task.max_length]
     return cache_key(key, name, settings.task, *info, settings.too_long, settings.eval_stride)
+
+
+def draws(settings: EncodingSettings, task: Task, name: str) -> bool:
+    """Whether the items of a split are drawn, so that each depends on the others."""
+    return task.encodes_randomly or (name == "train" and settings.bpe_dropout > 0)
 
 
 def lay_out(
@@ -160,8 +179,8 @@ def lay_out(
 ) -> Iterator[tuple[list[EncodedExample], Sequence[Example], EncodingStats]]:
     """Encodes a split line by line, and counts what is left out; see ``encode_lines``. Yields the items of successive
     examples, these examples and the counts. A task that encodes randomly encodes all examples at once."""
-    is_random = task.encodes_randomly or (name == "train" and settings.bpe_dropout > 0)
-    size = max(len(examples), 1) if is_random else AT_ONCE
+    at_once = FILES_AT_ONCE if isinstance(examples, FileExamples) else AT_ONCE
+    size = max(len(examples), 1) if draws(settings, task, name) else at_once
     with show_progress("{task.description}", BarColumn(), TimeElapsedColumn()) as progress:
         bar = progress.add_task(f"encoding {name}: {counted(len(examples), 'example')}", total=len(examples))
         for start in range(0, max(len(examples), 1), size):
@@ -182,7 +201,11 @@ def encode_part(
         lines = encode_cuts(settings, task, examples)
     else:
         lines = task.encode_training(examples)
+    if not task.has_tokens:
+        return lines, EncodingStats(lines=len(lines), too_long=0, tokens=0, unknown=0)
     check_ids(lines, task.tokenizer.vocab_size + task.num_extra_tokens(settings.task))
+    if task.audio is not None:
+        return fit_audio(settings, task, lines, name)
     if scores_in_windows(settings, task, name):
         stride = settings.eval_stride or task.max_length
         kept = [window for item in lines for window in split_into_windows(item, task.max_length, stride)]
@@ -207,10 +230,11 @@ def scores_in_windows(settings: EncodingSettings, task: Task, name: str) -> bool
 
 def check_lost(settings: EncodingSettings, task: Task, lost: EncodingStats, name: str) -> None:
     """Warns of lines that are too long and of unknown tokens in a split; no line left is an error."""
+    most, unit = (task.max_length, "tokens") if task.audio is None else (task.audio.max_positions, "positions")
     if settings.too_long == "drop" and name == "train" and lost.too_long == lost.lines > 0:
         raise ValueError(
-            f"batch.too_long=drop: all {lost.lines:,} training examples have more than "
-            f"shape.max_length={task.max_length} tokens, so none is left"
+            f"batch.too_long=drop: all {lost.lines:,} training examples have more than shape.max_length={most} {unit}, "
+            "so none is left"
         )
     warn_of_unknown(lost.unknown, lost.tokens, name)
     if scores_in_windows(settings, task, name):
@@ -219,7 +243,7 @@ def check_lost(settings: EncodingSettings, task: Task, lost: EncodingStats, name
         done = "dropped" if settings.too_long == "drop" and name == "train" else "truncated"
     if lost.too_long:
         share = f"{lost.too_long:,} of {lost.lines:,} {name} examples"
-        log.warning("%s have more than shape.max_length=%s tokens and are %s", share, task.max_length, done)
+        log.warning("%s have more than shape.max_length=%s %s and are %s", share, most, unit, done)
 
 
 def check_ids(items: Sequence[EncodedExample], vocab_size: int) -> None:

@@ -21,6 +21,7 @@ from triptych.data import (
     read_splits,
     train_or_load,
 )
+from triptych.data.file_examples import outlines_of
 from triptych.data.readers.columns import MissingColumnError
 
 log = logging.getLogger("triptych")
@@ -48,7 +49,7 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusIn
     parts = (splits.train, splits.validation, splits.test)
     sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
     log.info("%s to train, %s to validate, %s to test", *sizes)
-    first = next(iter(splits.train), None)
+    first = next(iter(outlines_of(splits.train)), None)
     has_pairs = first is not None and first.text_pair is not None
     has_speakers = first is not None and first.audio is not None and bool(first.audio.speaker)
     return corpus, splits, replace(info, has_pairs=has_pairs, has_speakers=has_speakers)
@@ -60,11 +61,15 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     kind: TrainableTokenizer = build(config, "tokenizer")
     train = splits.train
     sources = (
-        text for x in train if x.image is None and x.audio is None for text in (x.text, x.text_pair) if text is not None
+        text
+        for x in outlines_of(train)
+        if x.image is None and x.audio is None
+        for text in (x.text, x.text_pair)
+        if text is not None
     )  # in a conversation, the text is all messages before the last reply, and the target is that reply
-    targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
+    targets = () if isinstance(train, LongText) else (x.target for x in outlines_of(train) if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
-    has_texts = not any(x.image is not None or x.audio is not None for x in islice(train, 1))
-    if key is None or not has_texts or not isinstance(kind, TrainedTokenizer | Characters):
+    has_texts = not any(x.image is not None or x.audio is not None for x in islice(outlines_of(train), 1))
+    if not key or not has_texts or not isinstance(kind, TrainedTokenizer | Characters):
         return kind.train(sources, targets)
     return train_or_load(kind, sources, targets, key)

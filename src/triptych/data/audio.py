@@ -39,11 +39,13 @@ class Audio:
         rate: samples per second.
         content: 16-bit samples, little-endian.
         speaker: name of the speaker; empty if unknown.
+        digest: SHA-256 of the content that was left out; empty: the content is there.
     """
 
     rate: int
     content: bytes
     speaker: str = ""
+    digest: str = ""
 
     @classmethod
     def of(cls, samples: Float[np.ndarray, " samples"] | Sequence[float], rate: int) -> "Audio":
@@ -72,7 +74,8 @@ class Audio:
     @property
     def is_silent(self) -> bool:
         """Whether all samples are equal."""
-        return len({*np.frombuffer(self.content, "<i2").tolist()}) < 2
+        samples = np.frombuffer(self.content, "<i2")
+        return not samples.size or bool(samples.min() == samples.max())
 
     def resampled(self, rate: int) -> "Audio":
         """Returns the audio at another rate, resampled by scipy's polyphase filter."""
@@ -87,7 +90,12 @@ class Audio:
     def __repr__(self) -> str:
         """Short, and equal for equal audio: the fingerprint of a corpus hashes it."""
         spoken = f", speaker={self.speaker!r}" if self.speaker else ""
-        return f"Audio(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()}{spoken})"
+        return f"Audio(rate={self.rate}, sha256={self.sha256}{spoken})"
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the content."""
+        return self.digest or hashlib.sha256(self.content).hexdigest()
 
 
 def read_audio(path: Path, content: bytes | None = None) -> tuple[Audio, tuple[str, ...]]:

@@ -31,11 +31,13 @@ class Image:
         shape: channels, height, width.
         content: one byte per pixel and channel, in the order of ``shape``.
         brightest: byte value of 1.0.
+        digest: SHA-256 of the content that was left out; empty: the content is there.
     """
 
     shape: tuple[int, int, int]
     content: bytes
     brightest: int = WHITE
+    digest: str = ""
 
     @classmethod
     def of(cls, pixels: Float[np.ndarray, "channels height width"], brightest: int = WHITE) -> "Image":
@@ -50,8 +52,12 @@ class Image:
 
     def __repr__(self) -> str:
         """Short, and equal for equal images: the fingerprint of a corpus hashes it."""
-        digest = hashlib.sha256(self.content).hexdigest()
-        return f"Image(shape={self.shape}, brightest={self.brightest}, sha256={digest})"
+        return f"Image(shape={self.shape}, brightest={self.brightest}, sha256={self.sha256})"
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the content."""
+        return self.digest or hashlib.sha256(self.content).hexdigest()
 
 
 def read_image(

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from triptych.data.example import Example
+from triptych.data.file_examples import outlines_of
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.array_files import cache_key
@@ -78,7 +79,7 @@ def _percent(share: float) -> str:
 def _hashes(examples: Sequence[Example]) -> Int[np.ndarray, "2 examples"]:
     """Hashes the input of each example (row 0), and its input and target (row 1). Python's hashes have 64 bits."""
     hashes = np.empty((2, len(examples)), np.int64)
-    for i, example in enumerate(examples):
+    for i, example in enumerate(outlines_of(examples)):
         given = _input_of(example)
         hashes[:, i] = hash(given), hash((given, _target_of(example)))
     return hashes
@@ -87,9 +88,9 @@ def _hashes(examples: Sequence[Example]) -> Int[np.ndarray, "2 examples"]:
 def _input_of(example: Example) -> Hashable:
     """The text of an image or audio example is only its name, so the content is hashed instead."""
     if example.image is not None:
-        return example.image.shape, example.image.content
+        return example.image.shape, example.image.sha256
     if example.audio is not None:
-        return example.audio.content
+        return example.audio.sha256
     text = " ".join((example.text if example.words is None else " ".join(example.words)).split())
     return text if example.text_pair is None else (text, " ".join(example.text_pair.split()))
 

@@ -5,13 +5,14 @@ Tested by tests/data/readers/test_files.py and tests/data/corpora/test_corpus.py
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 
 import numpy as np
 from jaxtyping import Int
 
 from triptych.data.example import Example, each_answer, without_collection
 from triptych.data.example_columns import ExampleColumns
+from triptych.data.file_examples import FileExamples, outlines_of
 from triptych.data.readers.files import Source
 from triptych.data.readers.long_text import LongText
 
@@ -64,7 +65,7 @@ def make_splits(
             left = left[count:]
         else:
             parts[name] = [] if source is None else read(source)
-        if parts[name] and parts[name][0].messages is not None:
+        if any(example.messages is not None for example in islice(outlines_of(parts[name]), 1)):
             parts[name] = [answer for example in parts[name] for answer in each_answer(example)]
     return Splits(_choose(examples, left), parts["validation"], parts["test"])
 
@@ -73,5 +74,7 @@ def _choose(examples: Sequence[Example], indices: Int[np.ndarray, " chosen"]) ->
     """The examples with these indices, in their order."""
     if len(indices) == len(examples):
         return examples
+    if isinstance(examples, FileExamples):
+        return examples.choose(np.sort(indices).tolist())
     kept = np.isin(np.arange(len(examples)), indices)
     return examples.keep(kept) if isinstance(examples, ExampleColumns) else [*compress(examples, kept)]

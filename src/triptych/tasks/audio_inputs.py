@@ -3,7 +3,9 @@
 Tested by tests/tasks/test_transcription.py.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -50,18 +52,30 @@ class AudioInputs:
             frames = self._frames(example.audio)
         if not self.has_speakers:
             return frames
-        mean = self.speaker_means.get(example.audio.speaker, mean_frame([frames]))
-        return np.asarray(frames - mean)
+        mean = self.speaker_means.get(example.audio.speaker)
+        return np.asarray(frames - (frames.mean(0, dtype=np.float64).astype(np.float32) if mean is None else mean))
 
-    def update_speaker_means(self, sounds: Sequence[Audio]) -> None:
+    def update_speaker_means(self, sounds: Iterable[Audio]) -> None:
         """Computes the mean frame of each speaker from these clips, if the corpus has speakers."""
-        if not self.has_speakers:
-            return
-        frames_of: dict[str, list[np.ndarray]] = {}
-        for sound in sounds:
+        totals: dict[str, np.ndarray] = {}
+        counts = Counter[str]()
+        for sound in sounds if self.has_speakers else ():
             if sound.speaker and not sound.is_silent:
-                frames_of.setdefault(sound.speaker, []).append(self._frames(sound))
-        self.speaker_means |= {name: mean_frame(frames) for name, frames in frames_of.items()}
+                frames = self._frames(sound)
+                rows = [totals[sound.speaker], frames] if sound.speaker in totals else [frames]
+                totals[sound.speaker] = np.vstack(rows).sum(0, dtype=np.float64)  # there may be hours of audio
+                counts[sound.speaker] += len(frames)
+        means = {name: np.asarray(total / counts[name], np.float32) for name, total in totals.items()}
+        self.speaker_means = self.speaker_means | means
+
+    @contextmanager
+    def with_means(self, means: dict[str, Float[np.ndarray, " mels"]]) -> Iterator[None]:
+        """Sets ``speaker_means`` within the context."""
+        before, self.speaker_means = self.speaker_means, means
+        try:
+            yield
+        finally:
+            self.speaker_means = before
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
         """Cuts a clip to the frames that fit into ``max_positions``."""
@@ -77,8 +91,3 @@ class AudioInputs:
         return log_mel_spectrogram(
             samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop
         )
-
-
-def mean_frame(sounds: Sequence[Float[np.ndarray, "_frames mels"]]) -> Float[np.ndarray, " mels"]:
-    """Returns the mean of all frames of these clips, summed in float64 (a speaker may have hours of audio)."""
-    return np.asarray(np.concatenate(sounds).mean(0, dtype=np.float64), np.float32)

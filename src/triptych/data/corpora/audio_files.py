@@ -1,10 +1,9 @@
 """Audio files with transcripts or classes, in tables."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych.data.corpora.row_corpus import RowCorpus
+from triptych.data.corpora.file_rows import FileRows
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, SourceLocation
 from triptych.data.readers.audio_reader import AudioReader
@@ -12,7 +11,7 @@ from triptych.data.readers.tables import Row
 
 
 @dataclass(kw_only=True)
-class AudioRows(RowCorpus[str]):
+class AudioRows(FileRows):
     """Rows with an audio clip, and a text or a label.
 
     Attributes:
@@ -36,9 +35,6 @@ class AudioRows(RowCorpus[str]):
     def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.audio_reader.with_audio(example, self.reader, row, self.file_of(example))
-
-    def collect(self, examples: Iterator[Example]) -> Sequence[Example]:
-        return [*examples]
 
     def report_changes(self, source: str) -> None:
         self.audio_reader.report_changes(source)

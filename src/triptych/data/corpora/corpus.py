@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from triptych.data.example import Example
+from triptych.data.file_examples import outlines_of
 from triptych.data.plain_dataclass import PlainDataclass
 from triptych.data.readers.files import source_files
 from triptych.data.readers.long_text import LongText
@@ -83,6 +84,6 @@ def sha256(splits: Splits) -> str:
     digest = hashlib.sha256()
     for split in (splits.train, splits.validation, splits.test):
         digest.update(b"\x00split")
-        for example in [split.sha256] if isinstance(split, LongText) else split:
+        for example in [split.sha256] if isinstance(split, LongText) else outlines_of(split):
             digest.update(repr(example).encode())
     return digest.hexdigest()

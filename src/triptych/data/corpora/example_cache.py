@@ -15,6 +15,7 @@ import numpy as np
 from triptych.data.corpora.corpus import Corpus, CorpusInfo, sha256
 from triptych.data.example import Example
 from triptych.data.example_columns import ExampleColumns
+from triptych.data.file_examples import FileExamples
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
@@ -145,7 +146,7 @@ def _with_keys(corpus: Corpus) -> tuple[Splits, CorpusInfo]:
     digest = sha256(splits)
     parts = {name: getattr(splits, name) for name in NAMES}
     for name, part in parts.items():
-        if isinstance(part, ExampleColumns):
+        if isinstance(part, ExampleColumns | FileExamples):
             part.key = f"{digest} {name}"
         elif not isinstance(part, LongText):
             parts[name] = InMemoryExamples(part, f"{digest} {name}")

@@ -1,7 +1,7 @@
 """Datasets of the Hugging Face Hub."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from triptych.config import suggestion
 from triptych.data.corpora.audio_files import AudioRows
+from triptych.data.corpora.file_rows import FileRows
 from triptych.data.corpora.image_files import ImageRows
 from triptych.data.corpora.row_corpus import RowCorpus
 from triptych.data.example import SourceLocation, at
@@ -73,11 +74,8 @@ class HubRows(RowCorpus[str]):
                 shares = f"data.split_names=[{self.train},{names[0]},{names[1]}]"
                 known += f" (or a number, a fraction of {self.train}: {shares})"
             raise ValueError(f"data.split_names: {source} is not a split of data.name={self.dir}{known}")
-        rows, place = self._sets[source].with_format(None), Path(self.dir, source)  # plain values in any case
-        features: Mapping[str, Any] = rows.features or {}
-        if features:
-            self.reader.check(features, str(place))
-            rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items}))
+        place = Path(self.dir, source)
+        rows, features = self._table(source)
         read = iter(islice(rows, self.limit))
         for number in count(1):
             try:
@@ -91,6 +89,15 @@ class HubRows(RowCorpus[str]):
                 yield here, {name: _named(value, features.get(name)) for name, value in row.items()}
             except IndexError as error:
                 raise ValueError(f"{at(here)}: {error}") from None
+
+    def _table(self, source: str) -> tuple[Any, Mapping[str, Any]]:
+        """The needed columns of a split, and the features of all."""
+        rows = self._sets[source].with_format(None)  # plain values in any case
+        features: Mapping[str, Any] = rows.features or {}
+        if features:
+            self.reader.check(features, str(Path(self.dir, source)))
+            rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items}))
+        return rows, features
 
     @cached_property
     def _sets(self) -> Mapping[str, Any]:
@@ -172,11 +179,17 @@ class Hub(HubRows):
         return replace(super().reader, text=None)
 
 
-class _HubFiles(HubRows):
+class _HubFiles(HubRows, FileRows):
     """A dataset of files, which ``datasets`` does not decode."""
 
     feature: ClassVar[str]
     """The class of ``datasets`` that decodes such files."""
+
+    def row_reader(self, source: str) -> Callable[[int], Row] | None:
+        if self.streaming:
+            return None
+        rows, features = self._table(source)
+        return lambda index: {name: _named(value, features.get(name)) for name, value in rows[index].items()}
 
     @cached_property
     def _sets(self) -> Mapping[str, Any]:

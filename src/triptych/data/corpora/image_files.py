@@ -1,9 +1,9 @@
 """Image files with captions or classes, in tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from triptych.data.corpora.row_corpus import RowCorpus
+from triptych.data.corpora.file_rows import FileRows
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, SourceLocation
 from triptych.data.readers.image_reader import ImageReader
@@ -11,7 +11,7 @@ from triptych.data.readers.tables import Row
 
 
 @dataclass(kw_only=True)
-class ImageRows(RowCorpus[str]):
+class ImageRows(FileRows):
     """Rows with an image, and a caption or a label; ``ImageReader`` converts the images.
 
     Attributes:
@@ -37,9 +37,6 @@ class ImageRows(RowCorpus[str]):
     def example(self, row: Row, place: SourceLocation) -> Example:
         example = super().example(row, place)
         return self.images.with_image(example, self.reader, row, self.file_of(example))
-
-    def collect(self, examples: Iterator[Example]) -> Sequence[Example]:
-        return [*examples]
 
     def report_changes(self, source: str) -> None:
         self.images.report_changes(source)

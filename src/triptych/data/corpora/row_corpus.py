@@ -14,6 +14,7 @@ from typing import ClassVar, Generic, TypeVar
 from triptych.data.corpora.corpus import CorpusInfo, RealCorpus, TextFileCorpus
 from triptych.data.example import Example, SourceLocation
 from triptych.data.example_columns import ExampleColumns
+from triptych.data.file_examples import outlines_of
 from triptych.data.readers.columns import Columns
 from triptych.data.readers.files import check_files, resolve_file
 from triptych.data.readers.long_text import LongText
@@ -63,7 +64,7 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
     def info(self) -> CorpusInfo:
         train = self._splits.train
         assert not isinstance(train, LongText)
-        labels = train.texts("label") if isinstance(train, ExampleColumns) else (x.label for x in train)
+        labels = train.texts("label") if isinstance(train, ExampleColumns) else (x.label for x in outlines_of(train))
         tags = (tag for x in train for tag in x.tags or ()) if self.reader.tags else ()
         return CorpusInfo(labels=_in_order({*labels}), tag_labels=_in_order({*tags}))
 
@@ -87,16 +88,16 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
         """
         return self.reader.example(row, place)
 
-    def collect(self, examples: Iterator[Example]) -> Sequence[Example]:
+    def collect(self, source: Source) -> Sequence[Example]:
         """Returns the examples of a source."""
-        return ExampleColumns.of(examples)
+        return ExampleColumns.of(self.example(row, place) for place, row in self.rows(source))
 
     def file_of(self, example: Example) -> Path:
         """Returns the file that a row names."""
         return Path(example.text)
 
     def _read(self, source: Source) -> Sequence[Example]:
-        examples = self.collect(self.example(row, place) for place, row in self.rows(source))
+        examples = self.collect(source)
         if not examples:
             raise ValueError(f"{Path(self.dir, str(source))}: no rows")
         self.report_changes(str(source))

@@ -1,0 +1,49 @@
+"""Rows with an image or audio file each.
+
+Tested by tests/data/corpora/test_image_files.py and tests/data/corpora/test_audio_files.py.
+"""
+
+from collections.abc import Callable, Sequence
+
+from triptych.config import ConfigError
+from triptych.data.corpora.row_corpus import RowCorpus
+from triptych.data.example import Example
+from triptych.data.file_examples import MOST_BYTES, FileExamples, outline_of
+from triptych.data.readers.tables import Row
+
+
+class FileRows(RowCorpus[str]):
+    """Rows with an image or audio file each. All are decoded once, to check them; if they are larger than
+    ``MOST_BYTES``, they are decoded again whenever a batch needs them."""
+
+    def row_reader(self, source: str) -> Callable[[int], Row] | None:
+        """Returns a function that reads a row again, given its index; None: the rows are kept in memory."""
+        return None
+
+    def collect(self, source: str) -> Sequence[Example]:
+        read_again, examples, rows, num_bytes = self.row_reader(source), list[Example](), list[Row](), 0
+        for place, row in self.rows(source):
+            example = self.example(row, place)
+            is_large = num_bytes > MOST_BYTES
+            num_bytes += _num_bytes(example)
+            examples.append(outline_of(example) if is_large else example)
+            if not is_large and num_bytes > MOST_BYTES:
+                examples = [*map(outline_of, examples)]
+            if read_again is None:
+                rows.append(row)
+        if num_bytes <= MOST_BYTES:
+            return examples
+
+        def decode(index: int) -> Example:
+            outline = examples[index]
+            assert outline.place is not None
+            example = self.example(rows[index] if read_again is None else read_again(index), outline.place)
+            if repr(example) != repr(outline):
+                raise ConfigError(f"{example.where}: {example.text}: the file has changed since the start of the run")
+            return example
+
+        return FileExamples(examples, decode)
+
+
+def _num_bytes(example: Example) -> int:
+    return sum(len(x.content) for x in (example.image, example.audio) if x is not None)
