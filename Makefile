@@ -25,7 +25,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes; none of them should compile files
 
-.PHONY: install demo quick test docs faults nightly cases fuzz release versions families compatibility bench gpu wheels check clean
+.PHONY: install demo quick test docs faults nightly cases fuzz release versions families compatibility bench gpu growth wheels check clean
 
 install: .venv/installed
 
@@ -85,6 +85,9 @@ bench: .venv/installed
 
 gpu:
 	bash benchmarks/gpu.sh $(PART) $(if $(DEVICE),--device $(DEVICE) --output outputs/gpu/$(DEVICE).md)
+
+growth: .venv/installed
+	.venv/bin/python benchmarks/growth.py outputs/growth --output benchmarks/growth.md
 
 wheels: .venv/installed
 	.venv/bin/python benchmarks/gpu_wheels.py

@@ -1,6 +1,6 @@
 """Examples with images or audio in files.
 
-Tested by tests/data/corpora/test_image_files.py and tests/data/corpora/test_audio_files.py.
+Tested by tests/assembly/test_files_on_demand.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import overload
 from triptych.data.example import Example
 
 MOST_BYTES = 2**28
-"""Decoded images or audio of a source that stay in memory."""
+"""Images, as 32-bit pixels, or audio of a source that stay in memory."""
 
 
 class FileExamples(Sequence[Example]):

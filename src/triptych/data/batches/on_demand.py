@@ -1,6 +1,6 @@
 """Encoded splits of images and audio in files.
 
-Tested by tests/assembly/test_encode_splits.py.
+Tested by tests/assembly/test_files_on_demand.py.
 """
 
 from collections.abc import Callable, Iterable, Sequence
