@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError, error_prefix, nearest
-from triptych.data import Audio, AudioReader, Image, Message, as_image, read_image
+from triptych.data import Audio, FileChanges, Image, Message, as_image, read_audio, read_image
 from triptych.data.images import as_address, as_png
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, format_of, lines_of, read_lines
@@ -170,7 +170,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Audio]
     Args:
         have_speakers: whether a tab and the name of the speaker may follow the path.
     """
-    found, reader = [], AudioReader()
+    found, changes = [], FileChanges("audio clips")
     for number, line in enumerate(lines, 1):
         path, tab, speaker = line.partition("\t") if have_speakers else (line, "", "")
         with error_prefix(f"{input_name(source)}, line {number}: "):
@@ -179,11 +179,12 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Audio]
             if not Path(path).is_file():
                 knows = "" if tab or "\t" not in path else " (this model was trained without data.speaker)"
                 raise ValueError(f"{path}: no such file{knows}")
-            sound = reader.read(Path(path))
+            sound, done = read_audio(Path(path))
+            changes.add(done)
             if sound.is_silent:
                 raise ValueError(f"{path}: the audio is silent")
             found.append(replace(sound, speaker=speaker))
-    reader.report_changes(input_name(source))
+    changes.report(input_name(source))
     if have_speakers and (unnamed := sum(not sound.speaker for sound in found)):
         lack = "name no speaker (PATH, tab, SPEAKER): each of these is heard without its own mean alone"
         log.warning("%s of %s lines %s", unnamed, len(found), lack)

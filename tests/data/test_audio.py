@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.io import wavfile  # type: ignore[import-untyped]
 from transformers import WhisperFeatureExtractor
 
-from triptych.data.audio import Audio, log_mel_spectrogram, mel_filters, read_audio
+from triptych.data.audio import RESCALED, Audio, log_mel_spectrogram, mel_filters, read_audio
 
 RATE = 16000
 
@@ -180,7 +180,7 @@ class TestRanges:
             "2 bytes": wave_module(numbers, 2), "3 bytes": wave_module(numbers, 3), "4 bytes": wave_module(numbers, 4),
         }  # fmt: skip
         for name, content in written.items():
-            done = ("rescaled",) if name in ("f of 1", "d of 1") else ()
+            done = (RESCALED,) if name in ("f of 1", "d of 1") else ()
             assert read_audio(Path(name), content) == (expected, done), name
 
     @pytest.mark.parametrize("kind", ["f", "d"])
@@ -199,11 +199,11 @@ class TestRanges:
         for peak in (1.01, 2.0):
             samples, done = read(peak)
             np.testing.assert_allclose(samples, np.clip(peak * tone, -1, 1), atol=2**-15)
-            assert done == ("clipped",)
+            assert done == ("clipped (above 1)",)
         for peak in (2.01, 500.0, 2.0**15):
             samples, done = read(peak)
             np.testing.assert_allclose(samples, peak * tone / 2**15, atol=2**-15)
-            assert done == ("rescaled",)
+            assert done == (RESCALED,)
         with pytest.raises(ValueError, match=r"^a\.wav: the peak is 40000; expected at most 1, or 32768 "):
             read(40000.0)
 
@@ -211,7 +211,7 @@ class TestRanges:
         """Of one that is quiet, the mean would be too."""
         both = np.stack([np.array([3.0, -1.0]), np.zeros(2)], 1)
         sound, done = read_audio(Path("a.wav"), wav(both))
-        assert (np.frombuffer(sound.content, "<i2").tolist(), done) == ([2, 0], ("rescaled",))
+        assert (np.frombuffer(sound.content, "<i2").tolist(), done) == ([2, 0], (RESCALED,))
 
     def test_integer_files_are_never_rescaled(self, tmp_path: Path) -> None:
         soundfile.write(tmp_path / "a.flac", np.array([-(2**15), 2**15 - 1], np.int16), RATE)

@@ -37,7 +37,7 @@ from triptych.data.corpora.text_lines import TextLines
 from triptych.data.corpora.tone_digits import ToneDigits
 from triptych.data.example import AnswerSpan, Example, Message
 from triptych.data.images import Image, as_image, read_image
-from triptych.data.readers.audio_reader import AudioReader
+from triptych.data.readers.file_changes import FileChanges
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.data.tokenizers.pretrained import PretrainedTokenizer
@@ -60,7 +60,6 @@ __all__ = [
     "AnswerSpan",
     "Audio",
     "AudioFiles",
-    "AudioReader",
     "Batch",
     "Bytes",
     "Characters",
@@ -79,6 +78,7 @@ __all__ = [
     "EncodedExample",
     "EncodedListDataset",
     "Example",
+    "FileChanges",
     "Hub",
     "HubAudio",
     "HubImages",

@@ -24,6 +24,7 @@ LOUDEST, FLOOR = 8.0, 1e-10
 OVERSHOOT, FULL_SCALE = 2.0, 2.0**15
 """The largest peak of samples from -1 to 1, since MP3 decoders may exceed 1; and the largest peak of samples in the
 range of 16-bit integers."""
+RESCALED = "rescaled (floats in the range of 16-bit integers)"
 
 ADPCM = (0x0002, 0x0011)
 """WAV formats whose blocks contain several frames and state how many: Microsoft and IMA ADPCM."""
@@ -110,7 +111,7 @@ def read_audio(path: Path, content: bytes | None = None) -> tuple[Audio, tuple[s
         content: content of the file; None: read ``path``.
 
     Returns:
-        The audio, and the changes made to it: "rescaled", "clipped".
+        The audio, and the changes made to it: ``RESCALED``, "clipped (above 1)".
 
     Raises:
         ValueError: soundfile is not installed; or the file is not audio, is truncated, has no samples, a sample that is
@@ -134,10 +135,10 @@ def read_audio(path: Path, content: bytes | None = None) -> tuple[Audio, tuple[s
         )
     if OVERSHOOT < peak < np.inf:
         samples = samples / FULL_SCALE
-        done.append("rescaled")
+        done.append(RESCALED)
     mono = samples.mean(1)
     if np.abs(mono).max(initial=0) > 1:
-        done.append("clipped")
+        done.append("clipped (above 1)")
     with error_prefix(f"{path}: "):
         return Audio.of(mono, rate), tuple(done)
 

@@ -20,7 +20,7 @@ from plotly.offline import get_plotlyjs_version  # type: ignore[import-untyped]
 
 from triptych.assembly.restore import load
 from triptych.config import ConfigError, RunError
-from triptych.data import Audio, AudioReader, Example, Image, Message, read_image
+from triptych.data import Audio, Example, FileChanges, Image, Message, read_audio, read_image
 from triptych.data.example import ANSWERING
 from triptych.data.images import PNG_ADDRESS, as_address
 from triptych.data.readers.columns import as_messages
@@ -210,9 +210,10 @@ class Playground:
 
     def keep_audio(self, content: bytes) -> str:
         """Stores an uploaded audio file and returns its URL."""
-        reader = AudioReader()
-        sound = reader.read(Path("the audio"), content)
-        reader.report_changes("the playground")
+        changes = FileChanges("audio clips")
+        sound, done = read_audio(Path("the audio"), content)
+        changes.add(done)
+        changes.report("the playground")
         return self._keep_file(content, sound)
 
     def keep_image(self, content: bytes) -> str:

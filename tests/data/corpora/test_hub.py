@@ -291,7 +291,7 @@ class TestSounds:
         DatasetDict(train=Dataset.from_dict(columns)).save_to_disk(str(tmp_path / "saved"))
         first, second = self.corpus(tmp_path / "saved", split_names=["train", "train", "train"]).splits().train
         assert first.audio == second.audio == Audio(8000, samples.astype("<i2").tobytes())
-        assert "2 audio clips of train: 1 rescaled" in caplog.records[0].getMessage()
+        assert "1 of 2 audio clips of train were rescaled" in caplog.records[0].getMessage()
 
     def test_mistakes(self, clips: Dataset, tmp_path: Path) -> None:
         DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))

@@ -1,12 +1,13 @@
 """Audio files with transcripts or classes, in tables."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from triptych.data.audio import read_audio
 from triptych.data.corpora.file_rows import FileRows
 from triptych.data.corpora.table_of_files import TableOfFiles
-from triptych.data.example import Example, SourceLocation
-from triptych.data.readers.audio_reader import AudioReader
+from triptych.data.example import Example
+from triptych.data.readers.columns import content_of, speaker_of
 from triptych.data.readers.tables import Row
 
 
@@ -22,22 +23,16 @@ class AudioRows(FileRows):
     """
 
     columns = ("audio", "target", "label")
+    plural = "audio clips"
 
     audio: str
     target: str | None
     label: str | None
     speaker: str | None
 
-    @cached_property
-    def audio_reader(self) -> AudioReader:
-        return AudioReader()
-
-    def example(self, row: Row, place: SourceLocation) -> Example:
-        example = super().example(row, place)
-        return self.audio_reader.with_audio(example, self.reader, row, self.file_of(example))
-
-    def report_changes(self, source: str) -> None:
-        self.audio_reader.report_changes(source)
+    def decode(self, example: Example, row: Row, path: Path) -> tuple[Example, tuple[str, ...]]:
+        sound, done = read_audio(path, content_of(row[self.audio]))
+        return replace(example, audio=replace(sound, speaker=speaker_of(self.reader, row))), done
 
 
 @dataclass(kw_only=True)

@@ -3,18 +3,46 @@
 Tested by tests/assembly/test_files_on_demand.py.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, error_prefix
 from triptych.data.corpora.row_corpus import RowCorpus
-from triptych.data.example import Example
+from triptych.data.example import Example, SourceLocation
 from triptych.data.file_examples import MOST_BYTES, FileExamples, outline_of
+from triptych.data.readers.file_changes import FileChanges
 from triptych.data.readers.tables import Row
 
 
 class FileRows(RowCorpus[str]):
     """Rows with an image or audio file each. All are decoded once, to check them; if they are larger than
     ``MOST_BYTES``, they are decoded again whenever a batch needs them."""
+
+    plural: ClassVar[str]
+    """What the files are, in messages."""
+
+    @abstractmethod
+    def decode(self, example: Example, row: Row, path: Path) -> tuple[Example, tuple[str, ...]]:
+        """Returns an example with its image or audio, and the changes to it.
+
+        Args:
+            path: the file, for rows without its content.
+        """
+
+    @cached_property
+    def _changes(self) -> FileChanges:
+        return FileChanges(self.plural)
+
+    def example(self, row: Row, place: SourceLocation) -> Example:
+        example = super().example(row, place)
+        path = self.file_of(example)
+        with error_prefix(f"{example.where}: "):
+            example, done = self.decode(example, row, path)
+        self._changes.add(done)
+        return example
 
     def row_reader(self, source: str) -> Callable[[int], Row] | None:
         """Returns a function that reads a row again, given its index; None: the rows are kept in memory."""
@@ -31,6 +59,7 @@ class FileRows(RowCorpus[str]):
                 examples = [*map(outline_of, examples)]
             if read_again is None:
                 rows.append(row)
+        self._changes.report(source)
         if num_bytes <= MOST_BYTES:
             return examples
 

@@ -1,18 +1,20 @@
 """Image files with captions or classes, in tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from triptych.data.corpora.file_rows import FileRows
 from triptych.data.corpora.table_of_files import TableOfFiles
-from triptych.data.example import Example, SourceLocation
-from triptych.data.readers.image_reader import ImageReader
+from triptych.data.example import Example
+from triptych.data.images import MODES, read_image
+from triptych.data.readers.columns import content_of
 from triptych.data.readers.tables import Row
 
 
 @dataclass(kw_only=True)
 class ImageRows(FileRows):
-    """Rows with an image, and a caption or a label; ``ImageReader`` converts the images.
+    """Rows with an image, and a caption or a label; see ``read_image``.
 
     Attributes:
         image: column of the file paths below ``dir``; in Hugging Face datasets, of the images.
@@ -23,6 +25,7 @@ class ImageRows(FileRows):
     """
 
     columns = ("image", "target", "label")
+    plural = "images"
 
     image: str
     target: str | None
@@ -31,15 +34,16 @@ class ImageRows(FileRows):
     size: Sequence[int] | None
 
     def __post_init__(self) -> None:
-        self.images = ImageReader(self.channels, self.size)
+        if self.channels not in MODES:
+            raise ValueError(f"data.channels={self.channels}: expected 1 (grey) or 3 (red, green and blue)")
+        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+            raise ValueError(f"data.size={[*self.size]}: expected null, or [height, width]")
         super().__post_init__()
 
-    def example(self, row: Row, place: SourceLocation) -> Example:
-        example = super().example(row, place)
-        return self.images.with_image(example, self.reader, row, self.file_of(example))
-
-    def report_changes(self, source: str) -> None:
-        self.images.report_changes(source)
+    def decode(self, example: Example, row: Row, path: Path) -> tuple[Example, tuple[str, ...]]:
+        size = None if self.size is None else (self.size[0], self.size[1])
+        image, done = read_image(path, content_of(row[self.image]), channels=self.channels, size=size)
+        return replace(example, image=image), done
 
 
 @dataclass(kw_only=True)

@@ -100,11 +100,7 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
         examples = self.collect(source)
         if not examples:
             raise ValueError(f"{Path(self.dir, str(source))}: no rows")
-        self.report_changes(str(source))
         return examples
-
-    def report_changes(self, source: str) -> None:
-        """Logs how the files of a source were changed, for corpora of files."""
 
 
 @dataclass(kw_only=True)
