@@ -154,11 +154,15 @@ def test_the_settings_of_a_study_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["common", "tune"])
-def test_a_wrong_setting_is_found_before_training(tmp_path: Path, place: str) -> None:
+def test_a_wrong_setting_is_found_before_training(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"common": "experiment=synthetic/copy seed=1", "tune": "seed=9"}
     texts[place] += " shape.d_fff=1,2"
-    with pytest.raises(ConfigError, match=r"variant first: shape.d_fff: .* did you mean shape.d_ff"):
-        check_variants(read_study(str(write(tmp_path, **texts))), [])
+    file, said = str(write(tmp_path, **texts)), r"variant first: shape.d_fff: .* did you mean shape.d_ff"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        check_variants(read_study(file), [])
+    with pytest.raises(ConfigError, match=said):
+        folders.run_study([file, "--print-overrides"])
 
 
 SMALL = [

@@ -134,10 +134,12 @@ def run_study(arguments: list[str], *, is_demo: bool = False) -> None:
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
     check_output(output, ".html", "an HTML page")
     if parsed.print_overrides:  # runs initialized from others, or from the best trial, follow when those are finished
-        from triptych.studies.plan import plan_study
+        from triptych.studies.plan import check_variants, plan_study
 
         left = [job for job in plan_study(found, parsed.overrides).startable if not job.is_done]
         check_lines(left)
+        if left:
+            check_variants(found, parsed.overrides)
         sys.stdout.writelines(" ".join(job.arguments) + "\n" for job in left)
         return None
     from triptych.studies.run import report_findings, train_study
