@@ -159,7 +159,7 @@ def _words(generator: np.random.Generator, different: int, count: int) -> np.nda
 FEW_STEPS = [
     "shape=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.limit_val_batches=1",
     "trainer.limit_test_batches=1", "batch.global_size=8", "logger=csv", "callbacks.progress.refresh_rate=0",
-    "data.dir=.", "data.validation=0.01", "data.test=0.01", "run_dir=run",
+    "batch.eval_batch_size=16", "data.dir=.", "data.validation=0.01", "data.test=0.01", "run_dir=run",
 ]  # fmt: skip
 CLASSES = ["train", "task=classification", "model=encoder_only", "data.label=label", *FEW_STEPS]
 LANGUAGE = ["train", "task=language_modeling", "model=decoder_only", *FEW_STEPS]

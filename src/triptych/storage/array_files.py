@@ -5,7 +5,9 @@ Tested by tests/storage/test_locks.py and tests/data/corpora/test_example_cache.
 
 import hashlib
 import json
+import logging
 import os
+import shutil
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +18,10 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
+from triptych.config import RunError
 from triptych.storage.atomic import replacing
+
+log = logging.getLogger("triptych")
 
 CODE = ("data", "tasks")
 """The packages whose code affects the cached arrays."""
@@ -25,7 +30,14 @@ MOST_BYTES = 4 * 2**30
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a file of arrays, and deletes old files if the folder is too large."""
+    """Writes a file of arrays, and deletes old files if the folder is too large.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    needed, free = sum(array.nbytes for array in arrays.values()), shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise RunError(f"{path} cannot be written: it needs {needed:,} bytes; {free:,} are free")
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type] # none is called allow_pickle
     found = []
@@ -46,9 +58,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
     try:
         with ZipFile(path) as archive, open(path, "rb") as file:
             if archive.testzip() is not None:
-                return None
+                raise BadZipFile("a checksum differs")
             arrays = {entry.filename.removesuffix(".npy"): _map(file, entry) for entry in archive.infolist()}
-    except (OSError, ValueError, EOFError, BadZipFile):
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        log.warning("%s is damaged (%s), and is made again", path, error)
         return None
     with suppress(FileNotFoundError, PermissionError):  # another process has deleted it, or another user owns it
         os.utime(path)  # marks it as recently used

@@ -1,9 +1,11 @@
 """Examples that are drawn once, and texts that are laid out once."""
 
 import pickle
+import re
 from collections.abc import Callable
 from itertools import compress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -232,7 +234,9 @@ def test_code_of_others_is_not_known(
     assert not [*cache.glob("*/*.npz")]
 
 
-def test_a_damaged_file_is_made_again(chosen: Callable[..., DictConfig], cache: Path) -> None:
+def test_a_damaged_file_is_made_again(
+    chosen: Callable[..., DictConfig], cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = chosen("experiment=dates/translation", *tiny.TINY)
     drawn, first = read(config)
     examples = [*drawn.train]  # they are mapped
@@ -244,8 +248,20 @@ def test_a_damaged_file_is_made_again(chosen: Callable[..., DictConfig], cache: 
     assert [*again.train] == examples
     assert same(first, second)
     for path in cache.glob("*/*.npz"):
+        assert f"{path} is damaged (a checksum differs), and is made again" in caplog.messages
         path.write_bytes(path.read_bytes()[:-9])
     assert same(first, read(config)[1])
+
+
+def test_a_full_disk_costs_a_warning_with_the_size(
+    chosen: Callable[..., DictConfig], cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(array_files.shutil, "disk_usage", lambda _: SimpleNamespace(free=99))
+    splits, _ = read(chosen("experiment=dates/translation", *tiny.TINY))
+    assert len(splits.train)
+    assert not [*cache.glob("*/*.npz")]
+    said = r"the examples are not cached: \S+ cannot be written: it needs [\d,]+ bytes; 99 are free"
+    assert any(re.fullmatch(said, message) for message in caplog.messages)
 
 
 def test_a_cache_that_cannot_be_written_costs_a_warning(
