@@ -132,12 +132,11 @@ def write_line(folder: Path, count: int) -> None:
 
 def write_sources(folder: Path, count: int) -> None:
     """So many files of Python, of ten lines each."""
-    generator = np.random.default_rng(count)
+    words = _words(np.random.default_rng(count), 2_000, 30 * count).reshape(count, 10, 3)
     for i in range(count):
         file = folder / f"sources-{count}" / f"{i % 100}" / f"{i}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
-        names = _words(generator, 2_000, 30).reshape(10, 3)
-        file.write_text("".join(f"{x}_{i} = {y} + {z}\n" for x, y, z in names))
+        file.write_text("".join(f"{x}_{i} = {y} + {z}\n" for x, y, z in words[i]))
 
 
 def write_vocabulary(folder: Path, count: int) -> None:
