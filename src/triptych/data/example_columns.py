@@ -48,11 +48,12 @@ class ExampleColumns(Sequence[Example]):
     @without_collection()
     def of(cls, examples: Iterable[Example]) -> Self:
         """Converts examples, which may be read meanwhile."""
-        files, parts, left = dict[Path, int](), list[Arrays](), iter(examples)
+        files, parts, left = dict[Path, int](), list[dict[str, np.ndarray]](), iter(examples)
         while block := list(islice(left, AT_ONCE)):
             parts.append(_columns_of(block, files))
         parts = parts or [_columns_of([], files)]
-        return cls(_compact({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}), [*files])
+        names = [*parts[0]]  # pop frees the memory of a column when the next one is made
+        return cls(_compact({name: np.concatenate([part.pop(name) for part in parts]) for name in names}), [*files])
 
     def keep(self, kept: Bool[np.ndarray, " examples"]) -> "ExampleColumns":
         """Returns some of the examples."""
