@@ -4,16 +4,18 @@ Tested by tests/data/corpora/test_example_cache.py.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import eq
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Bool
 
-from triptych.data.example import AnswerSpan, Example, Message, without_collection
+from triptych.data.example import AnswerSpan, Example, Message, SourceLocation, without_collection
+from triptych.data.readers.columns import HALF_A_PAIR, Columns
+from triptych.data.readers.tables import Row
 
 TEXTS = ("text", "target", "label", "text_pair")
 """Fields with a separate column."""
@@ -24,10 +26,13 @@ MORE, ROW = "more", "row"
 AT_ONCE = 10_000
 """Examples that are converted at once."""
 
+Item = TypeVar("Item")
 Arrays = Mapping[str, np.ndarray]
 """``NAME`` and ``NAME_ends`` are the concatenated texts of a field, and their ends. Where some examples lack it,
 ``NAME_known`` tells which have it. Columns without any text are left out. ``file`` is the number of the file, or -1;
 ``line`` the number of the line, or -1 if the column ``row`` describes the place instead."""
+Parts = dict[str, np.ndarray]
+"""The columns of some examples with lengths in place of ends, also those without any text."""
 
 
 class ExampleColumns(Sequence[Example]):
@@ -45,19 +50,39 @@ class ExampleColumns(Sequence[Example]):
         self._names = [name for name in (*TEXTS, MORE, ROW) if name in columns]
 
     @classmethod
-    @without_collection()
     def of(cls, examples: Iterable[Example]) -> Self:
         """Converts examples, which may be read meanwhile."""
-        files, parts, left = dict[Path, int](), list[dict[str, np.ndarray]](), iter(examples)
+        return cls._join(examples, _columns_of)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[SourceLocation, Row]], reader: Columns) -> Self:
+        """Converts rows of a table, each with its place, which may be read meanwhile.
+
+        Raises:
+            ValueError: an invalid value, with its place.
+        """
+
+        def convert(block: Sequence[tuple[SourceLocation, Row]], files: dict[Path, int]) -> Parts:
+            places = [place for place, _ in block]
+            if (texts := _plain_texts(block, reader)) is not None:
+                return _text_columns(texts, places, files)
+            return _columns_of([reader.example(row, place) for place, row in block], files)
+
+        return cls._join(rows, convert)
+
+    @classmethod
+    @without_collection()
+    def _join(cls, items: Iterable[Item], convert: Callable[[list[Item], dict[Path, int]], Parts]) -> Self:
+        files, parts, left = dict[Path, int](), list[Parts](), iter(items)
         while block := list(islice(left, AT_ONCE)):
-            parts.append(_columns_of(block, files))
+            parts.append(convert(block, files))
         parts = parts or [_columns_of([], files)]
         names = [*parts[0]]  # pop frees the memory of a column when the next one is made
         return cls(_compact({name: np.concatenate([part.pop(name) for part in parts]) for name in names}), [*files])
 
     def keep(self, kept: Bool[np.ndarray, " examples"]) -> "ExampleColumns":
         """Returns some of the examples."""
-        columns = {"file": self.columns["file"][kept], "line": self.columns["line"][kept]}
+        columns: Parts = {"file": self.columns["file"][kept], "line": self.columns["line"][kept]}
         for name in self._names:
             lengths = np.diff(self.columns[f"{name}_ends"], prepend=0)
             columns[name] = self.columns[name][np.repeat(kept, lengths)]
@@ -124,17 +149,37 @@ class ExampleColumns(Sequence[Example]):
         return np.ones(len(self), bool)[part] if known is None else known[part]
 
 
-def _columns_of(examples: Sequence[Example], files: dict[Path, int]) -> dict[str, np.ndarray]:
-    """The columns of some examples, for ``_compact``.
+def _columns_of(examples: Sequence[Example], files: dict[Path, int]) -> Parts:
+    """The columns of some examples, for ``_compact``."""
+    texts: dict[str, list[str | None]] = {name: [getattr(x, name) for x in examples] for name in TEXTS}
+    return _text_columns({**texts, MORE: [_others_of(x) for x in examples]}, [x.place for x in examples], files)
+
+
+def _plain_texts(rows: Sequence[tuple[SourceLocation, Row]], reader: Columns) -> dict[str, list[str | None]] | None:
+    """The fields of some rows if all are valid texts; None: convert each row, which finds the error, if any."""
+    fields = dict(reader.items)
+    if "text" not in fields or not {*fields} <= {*TEXTS}:
+        return None
+    try:
+        texts: dict[str, list[Any]] = {name: [row[column] for _, row in rows] for name, column in fields.items()}
+        is_plain = not HALF_A_PAIR.search("".join(chain(*texts.values())))
+    except (KeyError, TypeError):  # a nested column, or not a text
+        return None
+    return texts if is_plain and all(texts.get("label", [True])) else None
+
+
+def _text_columns(
+    fields: Mapping[str, Sequence[str | None]], places: Sequence[SourceLocation | None], files: dict[Path, int]
+) -> Parts:
+    """The columns of fields and places, for ``_compact``.
 
     Args:
+        fields: values by field; others are blank.
         files: numbers of the files; new ones are added.
     """
-    columns, places = dict[str, np.ndarray](), [x.place for x in examples]
-    fields: dict[str, list[str | None]] = {name: [getattr(x, name) for x in examples] for name in TEXTS}
-    fields[MORE] = [_others_of(x) for x in examples]
-    fields[ROW] = [None if place is None or isinstance(place[1], int) else place[1] for place in places]
-    for name, texts in fields.items():
+    columns, blank = Parts(), [None] * len(places)
+    rows = [None if place is None or isinstance(place[1], int) else place[1] for place in places]
+    for name, texts in {**dict.fromkeys((*TEXTS, MORE), blank), **fields, ROW: rows}.items():
         encoded = [b"" if text is None else text.encode() for text in texts]
         columns[name] = np.frombuffer(b"".join(encoded), np.uint8)
         columns[f"{name}_lengths"] = np.array([len(text) for text in encoded], np.int64)

@@ -90,7 +90,7 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
 
     def collect(self, source: Source) -> Sequence[Example]:
         """Returns the examples of a source."""
-        return ExampleColumns.of(self.example(row, place) for place, row in self.rows(source))
+        return ExampleColumns.of_rows(self.rows(source), self.reader)
 
     def file_of(self, example: Example) -> Path:
         """Returns the file that a row names."""
