@@ -37,7 +37,12 @@ class FileRows(RowCorpus[str]):
         return FileChanges(self.plural)
 
     def example(self, row: Row, place: SourceLocation) -> Example:
-        example = super().example(row, place)
+        """Converts a row to an example with its image or audio.
+
+        Raises:
+            ValueError: an invalid value or file, with its place.
+        """
+        example = self.reader.example(row, place)
         path = self.file_of(example)
         with error_prefix(f"{example.where}: "):
             example, done = self.decode(example, row, path)

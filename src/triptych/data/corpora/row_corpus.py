@@ -80,14 +80,6 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
     def _splits(self) -> Splits:
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
-    def example(self, row: Row, place: SourceLocation) -> Example:
-        """Converts a row to an example.
-
-        Raises:
-            ValueError: an invalid value, with its place.
-        """
-        return self.reader.example(row, place)
-
     def collect(self, source: Source) -> Sequence[Example]:
         """Returns the examples of a source."""
         return ExampleColumns.of_rows(self.rows(source), self.reader)
