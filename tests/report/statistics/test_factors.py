@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,17 @@ def test_the_page_names_the_levels(sweep: Sweep, tmp_path: Path) -> None:
     assert page.count("attention=performer") > 3
     (verdict,) = json.loads((tmp_path / "page.comparison.json").read_text())["verdicts"]
     assert (verdict["by"], verdict["winner"]) == (["block/attention"], "attention=multi_head")
+
+
+def test_runs_of_a_study_that_start_from_other_runs(write_run, tmp_path: Path) -> None:
+    """Each seed starts from a run of its own, so what is compared is the variant of that run."""
+    for source, value in (("decoder", 0.9), (None, 0.5)):
+        for seed in (1, 2, 3):
+            start = None if source is None else f"outputs/studies/adapt/{source}/optimizer.lr-0.004--seed-{seed}"
+            write_run("full", "classification", {"test/accuracy": value + seed / 100}, seed=seed,
+                      settings={"init_from": start}, name=str(source))  # fmt: skip
+    found = find_runs([tmp_path], tmp_path).runs
+    runs = [replace(run, variant="adapted" if run.settings["init_from"] else "from_scratch") for run in found]
+    (group,) = group_runs(runs)
+    assert group.factors == (Factor("init_from", ("decoder", "null"), "compared"),)
+    assert judge(group).winner == "init_from=decoder"

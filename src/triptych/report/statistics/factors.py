@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from triptych.config import ARCHITECTURES, nearest
 from triptych.report.labels import setting
@@ -43,10 +44,13 @@ def level_of(run: RecordedRun | PrunedRun, by: Sequence[str]) -> str:
 
 
 def value_of(run: RecordedRun | PrunedRun, key: str) -> str:
-    """The value of a factor, as typed on the command line; a part without a recorded choice is given by its class."""
+    """The value of a factor, as typed on the command line; a part without a recorded choice is given by its class. In a
+    study, each seed may start from another run of the same variant, so that variant is the value."""
     if key == MODEL:
         return run.architecture
     name = setting_of(key)
+    if isinstance(run, RecordedRun) and run.variant and (source := run.settings.get(key)) and key == "init_from":
+        return Path(str(source)).parent.name
     target = str(run.settings.get(f"{name}._target_", _ABSENT))
     return setting(run.settings.get(name, target.rpartition(".")[2] if target.startswith("triptych.") else target))
 
