@@ -206,7 +206,10 @@ def encode_part(
     check_ids(lines, task.tokenizer.vocab_size + task.num_extra_tokens(settings.task))
     if task.audio is not None:
         return fit_audio(settings, task, lines, name)
-    if scores_in_windows(settings, task, name):
+    too_long = sum(item.longest > task.max_length for item in lines)
+    if not too_long:
+        kept = lines
+    elif scores_in_windows(settings, task, name):
         stride = settings.eval_stride or task.max_length
         kept = [window for item in lines for window in split_into_windows(item, task.max_length, stride)]
     elif settings.too_long == "drop" and name == "train":
@@ -216,7 +219,7 @@ def encode_part(
     tokens = np.concatenate([np.empty(0, np.int64), *(item.inputs for item in lines)])
     lost = EncodingStats(
         lines=len(lines),
-        too_long=sum(item.longest > task.max_length for item in lines),
+        too_long=too_long,
         tokens=len(tokens),
         unknown=0 if (unk := task.tokenizer.special.unk) is None else int((tokens == unk).sum()),
     )

@@ -3,7 +3,7 @@
 
 import logging
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import get_args
 
 from omegaconf import DictConfig
@@ -21,6 +21,7 @@ from triptych.data import (
     read_splits,
     train_or_load,
 )
+from triptych.data.example_columns import texts_of
 from triptych.data.file_examples import outlines_of
 from triptych.data.readers.columns import MissingColumnError
 
@@ -60,16 +61,13 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     tokens and is not used.)"""
     kind: TrainableTokenizer = build(config, "tokenizer")
     train = splits.train
-    sources = (
-        text
-        for x in outlines_of(train)
-        if x.image is None and x.audio is None
-        for text in (x.text, x.text_pair)
-        if text is not None
-    )  # in a conversation, the text is all messages before the last reply, and the target is that reply
-    targets = () if isinstance(train, LongText) else (x.target for x in outlines_of(train) if x.target is not None)
-    key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
     has_texts = not any(x.image is not None or x.audio is not None for x in islice(outlines_of(train), 1))
+    # in a conversation, the text is all messages before the last reply, and the target is that reply
+    read = chain.from_iterable(texts_of(train, "text", "text_pair")) if has_texts else ()
+    sources = (text for text in read if text is not None)
+    rows = () if isinstance(train, LongText) else texts_of(train, "target")
+    targets = (target for (target,) in rows if target is not None)
+    key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
     if not key or not has_texts or not isinstance(kind, TrainedTokenizer | Characters):
         return kind.train(sources, targets)
     return train_or_load(kind, sources, targets, key)

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from triptych.data.example import AnswerSpan, Example, Message, SourceLocation, without_collection
+from triptych.data.file_examples import outlines_of
 from triptych.data.readers.columns import HALF_A_PAIR, Columns
 from triptych.data.readers.tables import Row
 
@@ -90,6 +91,11 @@ class ExampleColumns(Sequence[Example]):
             columns[f"{name}_known"] = self._known(name, slice(None))[kept]
         return ExampleColumns(_compact(columns), self.files)
 
+    @property
+    def has_only_texts(self) -> bool:
+        """Whether the examples have no fields other than ``TEXTS``."""
+        return MORE not in self.columns
+
     def texts(self, name: str) -> Iterator[str | None]:
         """Yields the values of one of ``TEXTS``."""
         for start in range(0, len(self), AT_ONCE):
@@ -147,6 +153,13 @@ class ExampleColumns(Sequence[Example]):
     def _known(self, name: str, part: slice) -> Bool[np.ndarray, " examples"]:
         known = self.columns.get(f"{name}_known")
         return np.ones(len(self), bool)[part] if known is None else known[part]
+
+
+def texts_of(examples: Iterable[Example], *names: str) -> Iterator[tuple[str | None, ...]]:
+    """Yields the values of some of ``TEXTS`` for each example, from columns without making examples."""
+    if isinstance(examples, ExampleColumns):
+        return zip(*map(examples.texts, names), strict=True)
+    return (tuple(getattr(example, name) for name in names) for example in outlines_of(examples))
 
 
 def _columns_of(examples: Sequence[Example], files: dict[Path, int]) -> Parts:

@@ -1,12 +1,13 @@
 """Duplicates: validation and test examples that also occur in the training split."""
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from triptych.data.example import Example
+from triptych.data.example_columns import TEXTS, ExampleColumns, texts_of
 from triptych.data.file_examples import outlines_of
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
@@ -78,11 +79,14 @@ def _percent(share: float) -> str:
 
 def _hashes(examples: Sequence[Example]) -> Int[np.ndarray, "2 examples"]:
     """Hashes the input of each example (row 0), and its input and target (row 1). Python's hashes have 64 bits."""
-    hashes = np.empty((2, len(examples)), np.int64)
-    for i, example in enumerate(outlines_of(examples)):
-        given = _input_of(example)
-        hashes[:, i] = hash(given), hash((given, _target_of(example)))
-    return hashes
+    keys: Iterable[tuple[Hashable, Hashable]]
+    if isinstance(examples, ExampleColumns) and examples.has_only_texts:
+        rows = texts_of(examples, *TEXTS)
+        keys = ((_key_of(text, pair), (_spaced(target), label, None, None, None)) for text, target, label, pair in rows)
+    else:
+        keys = ((_input_of(example), _target_of(example)) for example in outlines_of(examples))
+    hashes = (value for given, target in keys for value in (hash(given), hash((given, target))))
+    return np.fromiter(hashes, np.int64).reshape(-1, 2).T
 
 
 def _input_of(example: Example) -> Hashable:
@@ -91,11 +95,18 @@ def _input_of(example: Example) -> Hashable:
         return example.image.shape, example.image.sha256
     if example.audio is not None:
         return example.audio.sha256
-    text = " ".join((example.text if example.words is None else " ".join(example.words)).split())
-    return text if example.text_pair is None else (text, " ".join(example.text_pair.split()))
+    return _key_of(example.text if example.words is None else " ".join(example.words), example.text_pair)
 
 
 def _target_of(example: Example) -> Hashable:
-    target = None if example.target is None else " ".join(example.target.split())
     answers = None if example.answers is None else frozenset(answer.text for answer in example.answers)
-    return target, example.label, example.tags, example.score, answers
+    return _spaced(example.target), example.label, example.tags, example.score, answers
+
+
+def _key_of(text: str | None, pair: str | None) -> Hashable:
+    return _spaced(text) if pair is None else (_spaced(text), _spaced(pair))
+
+
+def _spaced(text: str | None) -> str | None:
+    """A text with one space between two words."""
+    return None if text is None else " ".join(text.split())

@@ -25,10 +25,11 @@ from triptych.config.run_settings import RunSettings
 from triptych.data import IGNORE_INDEX, AnswerSpan, DataModule, EncodedExample, Example, collate, example_columns
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
 from triptych.data.corpora import example_cache
-from triptych.data.corpora.corpus import CorpusInfo
+from triptych.data.corpora.corpus import CorpusInfo, sha256
 from triptych.data.corpora.example_cache import read_optimum, read_splits
 from triptych.data.corpora.labelled_text import LabelledText
 from triptych.data.example_columns import ExampleColumns
+from triptych.data.overlap import find_overlap
 from triptych.data.splits import Splits
 from triptych.storage import array_files
 
@@ -66,6 +67,19 @@ def test_examples_come_back_as_they_were(examples: list[Example], at_once: int, 
     assert kept[-2:] == examples[-2:]
     with pytest.raises(IndexError):
         kept[len(examples)]
+
+
+SOME = st.none() | st.sampled_from(["a", "a  b", " a b", "'", "\u2028", "{}"])
+ONLY_TEXTS = st.builds(Example, SOME.map(str), target=SOME, label=SOME, text_pair=SOME)
+
+
+@given(st.lists(ONLY_TEXTS, max_size=6) | st.lists(EXAMPLES, max_size=3))
+def test_columns_have_the_digest_and_overlap_of_their_examples(examples: list[Example]) -> None:
+    kept = ExampleColumns.of(examples)
+    assert sha256(Splits(kept, [], kept)) == sha256(Splits(examples, [], examples))
+    others = examples[::2]
+    assert find_overlap(kept, {"test": others}) == find_overlap(examples, {"test": others})
+    assert find_overlap(others, {"test": kept}) == find_overlap(others, {"test": examples})
 
 
 ROW = st.lists(st.integers(0, 300), min_size=1, max_size=7).map(np.array)

@@ -29,6 +29,7 @@ from triptych.data import (
 )
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 from triptych.data.tokenizers.tokenizer import AT_ONCE, BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from triptych.data.tokenizers.trainable import _count_words, _word_level
 
 CORPUS = [
     "the cat sat on the mat\n",
@@ -151,18 +152,42 @@ class TestAnyKind:
         assert KINDS[kind]().sha256 == tokenizer.sha256
 
 
-class TestCharacters:
-    """Looked up in a table; the library is what it must agree with."""
+def by_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    backend = Backend.from_str(tokenizer.to_json())
+    backend.encode_special_tokens = True
+    return [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
 
-    @given(texts=st.lists(any_text | seen_text | st.sampled_from(SPECIAL_TOKENS), max_size=5), count=st.integers(0, 3))
-    def test_as_the_library_does(self, texts: list[str], count: int) -> None:
-        trained = Characters(num_sentinels=count).train(CORPUS)
+
+class TestEachPartOnce:
+    """Different characters or words are encoded once; the library, which encodes whole texts, is what they must agree
+    with."""
+
+    KINDS = (
+        Characters(num_sentinels=2),
+        WordLevel(vocab_size=15, num_sentinels=2),
+        WordLevel(lowercase=True, min_frequency=2),
+        WordLevel(split_punctuation=True, lowercase=True),
+        WordPiece(vocab_size=90, lowercase=True),
+    )
+    a_word = st.sampled_from([*SPECIAL_TOKENS, "<extra_id_0>", "the", "THE", "cat.", "Σ", "ΑΣ", "İ", "\x1c", "\u180e"])
+    spaced = st.lists(a_word | any_text | st.sampled_from([" ", "\n", "\x85", "\u2028", "\ufeff"])).map("".join)
+
+    @pytest.mark.parametrize("kind", KINDS, ids=str)
+    @given(texts=st.lists(spaced | seen_text, max_size=5))
+    def test_as_the_library_does(self, kind: TrainableTokenizer, texts: list[str]) -> None:
+        trained = kind.train(CORPUS)
         for tokenizer in (trained, Tokenizer.from_json(trained.to_json(), trained.special)):
-            backend = Backend.from_str(tokenizer.to_json())
-            backend.encode_special_tokens = True
-            expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
-            assert tokenizer.encode(texts) == expected
-            assert tokenizer._characters is not None
+            assert tokenizer.encode(texts) == by_the_library(tokenizer, texts)
+            assert tokenizer._cut is not None
+
+    @pytest.mark.parametrize("kind", KINDS[1:], ids=str)
+    @given(texts=st.lists(spaced, min_size=1, max_size=5))
+    def test_words_are_counted_as_by_the_library(self, kind: WordLevel | WordPiece, texts: list[str]) -> None:
+        reader = _word_level(" ", kind.lowercase, getattr(kind, "split_punctuation", True))
+        trainer = trainers.WordLevelTrainer(vocab_size=10**6, min_frequency=2, special_tokens=[], show_progress=False)
+        mine = _count_words(reader, texts, 2)
+        reader.train_from_iterator(texts, trainer)
+        assert mine == sorted(reader.get_vocab(), key=reader.token_to_id)
 
     @pytest.mark.parametrize("change", ["normalizer", "unk", "pre_tokenizer", "added"])
     def test_others_are_left_to_the_library(self, change: str) -> None:

@@ -35,8 +35,8 @@ class Ragged:
     @classmethod
     def of(cls, rows: Sequence[Int[np.ndarray, " length"]]) -> Self:
         """Concatenates rows, as 32-bit integers."""
-        values = np.concatenate([np.empty(0, np.int32), *(row.astype(np.int32) for row in rows)])
-        return cls(values, np.cumsum([len(row) for row in rows], dtype=np.int64))
+        values = np.concatenate([np.empty(0, np.int64), *rows])
+        return cls(values.astype(np.int32), np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     @classmethod
     def join(cls, parts: Sequence["Ragged"]) -> Self:

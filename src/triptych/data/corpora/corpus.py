@@ -1,12 +1,14 @@
 """The interface of a corpus."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Protocol
 
 from triptych.data.example import Example
+from triptych.data.example_columns import TEXTS, ExampleColumns, texts_of
 from triptych.data.file_examples import outlines_of
 from triptych.data.plain_dataclass import PlainDataclass
 from triptych.data.readers.files import source_files
@@ -79,11 +81,24 @@ class TextFileCorpus(RealCorpus):
         return source_files(*(getattr(self, name) for name in ("dir", "train", "validation", "test")))
 
 
+OF_TEXTS = (
+    "Example(text={!r}, target={!r}, label={!r}, words=None, tags=None, image=None, audio=None, text_pair={!r}, "
+    "score=None, answers=None, messages=None)"
+)
+"""``repr`` of an example with only ``TEXTS``."""
+
+
 def sha256(splits: Splits) -> str:
     """Hashes the examples, including their order."""
     digest = hashlib.sha256()
     for split in (splits.train, splits.validation, splits.test):
         digest.update(b"\x00split")
-        for example in [split.sha256] if isinstance(split, LongText) else outlines_of(split):
-            digest.update(repr(example).encode())
+        if isinstance(split, LongText):
+            shown: Iterable[str] = [repr(split.sha256)]
+        elif isinstance(split, ExampleColumns) and split.has_only_texts:
+            shown = starmap(OF_TEXTS.format, texts_of(split, *TEXTS))
+        else:
+            shown = map(repr, outlines_of(split))
+        for text in shown:
+            digest.update(text.encode())
     return digest.hexdigest()

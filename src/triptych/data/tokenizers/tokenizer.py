@@ -4,16 +4,16 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int
-from tokenizers import AddedToken, Regex, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 
 from triptych.data.plain_dataclass import PlainDataclass
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
@@ -32,6 +32,10 @@ AT_ONCE = 1000
 """Number of texts that are encoded together."""
 EACH_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
 """Splits a text into characters."""
+SPACE = r"\s\x1c-\x1f"
+"""Python's ``\\s``, in the regular expressions of the library."""
+EACH_WORD = pre_tokenizers.Split(Regex(rf"\n|[^{SPACE}]+"), behavior="removed", invert=True)
+"""Splits a text into words and line ends, and omits other whitespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,33 +243,36 @@ class Tokenizer:
             texts: the texts.
             as_target: whether to encode with the target model of ``sides``.
         """
-        unk = self.special.unk
-        if unk is not None and (table := self._characters) is not None:
-            id_of = table.get
-            return [[id_of(character, unk) for character in text] for text in texts]
-        if self.sides is None:
-            # encode_batch_fast, which computes no offsets, took 1.2 to 2 times as long (tokenizers 0.23). The results
-            # of the library take ten times the memory of the ids, hence the parts.
-            parts = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
-            found = (self._backend.encode_batch(part, add_special_tokens=False) for part in parts)
-            return [encoding.ids for encodings in found for encoding in encodings]
-        return [ids for ids, _ in self.encode_with_places(texts, as_target)]
+        if self.sides is not None:
+            return [ids for ids, _ in self.encode_with_places(texts, as_target)]
+        if (cut := self._cut) is not None:  # the library needs five times as long for texts as for different parts
+            parts = [cut(text) for text in texts]
+            different = list(dict.fromkeys(chain.from_iterable(parts)))
+            ids_of = dict(zip(different, self._encode(different), strict=True)).__getitem__
+            return [[*chain.from_iterable(map(ids_of, of_text))] for of_text in parts]
+        return self._encode(texts)
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        # encode_batch_fast, which computes no offsets, took 1.2 to 2 times as long (tokenizers 0.23). The results of
+        # the library take ten times the memory of the ids, hence the blocks.
+        blocks = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
+        found = (self._backend.encode_batch(block, add_special_tokens=False) for block in blocks)
+        return [encoding.ids for encodings in found for encoding in encodings]
 
     @cached_property
-    def _characters(self) -> dict[str, int] | None:
-        """Ids by character, if each character is a token: the lookup takes a fifth of the library's time. None: texts
-        are split differently."""
+    def _cut(self) -> Callable[[str], list[str]] | None:
+        """Cuts a text into characters or words, which Triptych's tokenizers encode independently; None: the tokenizer
+        splits texts differently."""
         backend = self._backend
-        is_table = (
-            self.sides is None
-            and isinstance(backend.model, models.WordLevel)
-            and self.special.unk == backend.token_to_id(backend.model.unk_token)
-            and backend.normalizer is None
-            and isinstance(backend.pre_tokenizer, pre_tokenizers.Split)
-            and backend.pre_tokenizer.__getstate__() == EACH_CHARACTER.__getstate__()
-            and all(token.special for token in backend.get_added_tokens_decoder().values())
+        if not all(token.special for token in backend.get_added_tokens_decoder().values()):
+            return None
+        changes, splits = (_steps_of(step) for step in (backend.normalizer, backend.pre_tokenizer))
+        if not changes and splits == _steps_of(EACH_CHARACTER):
+            return list
+        is_of_words = all(
+            change["type"] == "Lowercase" or change.get("content") == SPECIAL_TOKENS[UNK] for change in changes
         )
-        return {token: i for token, i in backend.get_vocab().items() if len(token) == 1} if is_table else None
+        return words_of if is_of_words and splits[:1] == _steps_of(EACH_WORD) else None
 
     def encode_with_places(
         self, texts: Sequence[str], as_target: bool = False
@@ -465,3 +472,17 @@ def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:
             case {"type": "WordPiece", "prefix": continues}:
                 token = token.removeprefix(continues)
     return token.encode()
+
+
+def words_of(text: str) -> list[str]:
+    """The words and line ends of a text, as ``EACH_WORD`` splits it."""
+    return re.findall(r"\n|\S+", text) if "\n" in text else text.split()
+
+
+def _steps_of(step: normalizers.Normalizer | pre_tokenizers.PreTokenizer | None) -> list[dict[str, Any]]:
+    """The settings of each step of a sequence, or of a single step."""
+    if step is None:
+        return []
+    state: dict[str, Any] = json.loads(step.__getstate__())
+    steps: list[dict[str, Any]] = state.get("normalizers", state.get("pretokenizers", [state]))
+    return steps

@@ -5,8 +5,8 @@ Tested by tests/data/tokenizers/test_tokenizer.py.
 
 import io
 import re
-import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -19,9 +19,18 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from triptych.data.tokenizers.pretrained import keep_out_of_text
 from triptych.data.tokenizers.sentencepiece import BLANK, Kind, Piece, SentencePieceModel
-from triptych.data.tokenizers.tokenizer import ALPHABET, EACH_CHARACTER, SPECIAL_TOKENS, UNK, SpecialTokens, Tokenizer
+from triptych.data.tokenizers.tokenizer import (
+    ALPHABET,
+    EACH_CHARACTER,
+    EACH_WORD,
+    SPACE,
+    SPECIAL_TOKENS,
+    UNK,
+    SpecialTokens,
+    Tokenizer,
+    words_of,
+)
 
-SPACE = r"\s\x1c-\x1f"  # whitespace of str.split, in the regular expressions of the library
 PREFIX = "##"  # of pieces that continue a word
 
 
@@ -320,9 +329,7 @@ def _word_level(
     """
     backend = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[UNK]))
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
-    words: list[pre_tokenizers.PreTokenizer] = [
-        pre_tokenizers.Split(Regex(rf"\n|[^{SPACE}]+"), behavior="removed", invert=True)
-    ]
+    words: list[pre_tokenizers.PreTokenizer] = [EACH_WORD]
     if split_punctuation:
         words.append(pre_tokenizers.Punctuation())
     else:  # the model would encode the name of a special token as this token
@@ -336,12 +343,12 @@ def _word_level(
 
 
 def _count_words(backend: tokenizers.Tokenizer, texts: Iterable[str], min_frequency: int = 1) -> list[str]:
-    """Returns the words with at least this frequency, most frequent first; also sets the vocabulary of the backend."""
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=sys.maxsize, min_frequency=min_frequency, special_tokens=[], show_progress=False
-    )
-    backend.train_from_iterator(texts, trainer)
-    return _tokens(backend)
+    """Returns the words with at least this frequency, most frequent first, then sorted by characters."""
+    counts = Counter[str]()  # what the backend calls words may be parts of these
+    for word, count in Counter(chain.from_iterable(map(words_of, texts))).items():
+        for part, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(word)):
+            counts[part] += count
+    return sorted((word for word in counts if counts[word] >= min_frequency), key=lambda word: (-counts[word], word))
 
 
 def _tokens(backend: tokenizers.Tokenizer) -> list[str]:
