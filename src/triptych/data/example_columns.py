@@ -190,9 +190,15 @@ def _text_columns(
         fields: values by field; others are blank.
         files: numbers of the files; new ones are added.
     """
-    columns, blank = Parts(), [None] * len(places)
+    columns, count = Parts(), len(places)
+    for name in (*TEXTS, MORE, ROW):
+        columns |= {
+            name: np.empty(0, np.uint8),
+            f"{name}_lengths": np.zeros(count, int),
+            f"{name}_known": np.zeros(count, bool),
+        }
     rows = [None if place is None or isinstance(place[1], int) else place[1] for place in places]
-    for name, texts in {**dict.fromkeys((*TEXTS, MORE), blank), **fields, ROW: rows}.items():
+    for name, texts in {**fields, ROW: rows}.items():
         encoded = [b"" if text is None else text.encode() for text in texts]
         columns[name] = np.frombuffer(b"".join(encoded), np.uint8)
         columns[f"{name}_lengths"] = np.array([len(text) for text in encoded], np.int64)

@@ -160,11 +160,11 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[SourceLocation
         columns.check(names, str(path))
         needed = list({outermost(column, names) for _, column in columns.items})
         for batch in file.iter_batches(columns=needed, batch_size=1024):
-            for values in zip(*batch.columns, strict=True):
+            for row in _batch_rows(batch):
                 number += 1
-                yield (path, f"row {number}"), {n: v.as_py() for n, v in zip(batch.schema.names, values, strict=True)}
+                yield (path, f"row {number}"), row
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, row {number}: not UTF-8 (byte {error.start}: {error.reason})") from None
+        raise ValueError(f"{path}, row {number + 1}: not UTF-8 (byte {error.start}: {error.reason})") from None
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a complete Parquet file ({str(error).splitlines()[0]})") from None
 
