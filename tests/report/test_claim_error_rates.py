@@ -50,7 +50,9 @@ def claim_of(**options: object) -> Claim:
 
 def rate(draws: int, work: Callable[[np.random.Generator], bool]) -> float:
     random = np.random.default_rng(draws)
-    return sum(work(random) for _ in range(draws)) / draws
+    found = sum(work(random) for _ in range(draws)) / draws
+    print(f"{draws} draws: {found:.2%}")
+    return found
 
 
 def slack(expected: float, draws: int, *, is_whole: bool) -> float:
