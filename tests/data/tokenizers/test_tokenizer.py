@@ -159,10 +159,11 @@ def by_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
 
 
 class TestEachPartOnce:
-    """Different characters or words are encoded once; the library, which encodes whole texts, is what they must agree
-    with."""
+    """Bytes are looked up in a table, and different characters or words are encoded once; the library, which encodes
+    whole texts, is what they must agree with."""
 
     KINDS = (
+        Bytes(num_sentinels=2),
         Characters(num_sentinels=2),
         WordLevel(vocab_size=15, num_sentinels=2),
         WordLevel(lowercase=True, min_frequency=2),
@@ -178,9 +179,9 @@ class TestEachPartOnce:
         trained = kind.train(CORPUS)
         for tokenizer in (trained, Tokenizer.from_json(trained.to_json(), trained.special)):
             assert tokenizer.encode(texts) == by_the_library(tokenizer, texts)
-            assert tokenizer._cut is not None
+            assert (tokenizer._cut is None) == (tokenizer._ids_of_bytes is not None)
 
-    @pytest.mark.parametrize("kind", KINDS[1:], ids=str)
+    @pytest.mark.parametrize("kind", KINDS[2:], ids=str)
     @given(texts=st.lists(spaced, min_size=1, max_size=5))
     def test_words_are_counted_as_by_the_library(self, kind: WordLevel | WordPiece, texts: list[str]) -> None:
         reader = _word_level(" ", kind.lowercase, getattr(kind, "split_punctuation", True))
@@ -188,6 +189,14 @@ class TestEachPartOnce:
         mine = _count_words(reader, texts, 2)
         reader.train_from_iterator(texts, trainer)
         assert mine == sorted(reader.get_vocab(), key=reader.token_to_id)
+
+    def test_longer_tokens_are_left_to_the_library(self) -> None:
+        backend = Backend.from_str(Bytes().train([]).to_json())
+        backend.add_tokens(["ab"])
+        changed = (Tokenizer(backend), BPE(vocab_size=263).train(CORPUS), BPE(vocab_size=262, lowercase=True).train([]))
+        for tokenizer in changed:
+            assert tokenizer.encode(["ab THE the"]) == by_the_library(tokenizer, ["ab THE the"])
+            assert tokenizer._ids_of_bytes is None
 
     @pytest.mark.parametrize("change", ["normalizer", "unk", "pre_tokenizer", "added"])
     def test_others_are_left_to_the_library(self, change: str) -> None:

@@ -209,9 +209,7 @@ def count_hits(noise: float, count: int) -> tuple[Counter[str], int]:
         for fit, (name, truth) in product(ladders, TRUTH.items()):
             hits[name] += fit.exponents[name].low <= truth <= fit.exponents[name].high
         differ += any(c.p_holm < 0.05 for c in contrast(ladders))
-    print(
-        f"{count} datasets, noise {noise:.0%} of a cell: intervals with the truth {dict(hits)}, {differ} with a difference"
-    )
+    print(f"{count} datasets, noise {noise:.0%}: intervals with the truth {dict(hits)}, {differ} differ")
     return hits, differ
 
 

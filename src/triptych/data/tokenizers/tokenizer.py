@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int
-from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from triptych.data.plain_dataclass import PlainDataclass
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
@@ -30,6 +30,8 @@ BYTE_OF = dict(zip(ALPHABET, _VISIBLE + sorted(set(range(256)) - set(_VISIBLE)),
 
 AT_ONCE = 1000
 """Number of texts that are encoded together."""
+EACH_BYTE = pre_tokenizers.ByteLevel(add_prefix_space=False)
+"""Represents each byte of a text by a character, in words as GPT-2 splits them."""
 EACH_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
 """Splits a text into characters."""
 SPACE = r"\s\x1c-\x1f"
@@ -245,6 +247,8 @@ class Tokenizer:
         """
         if self.sides is not None:
             return [ids for ids, _ in self.encode_with_places(texts, as_target)]
+        if (ids_of_bytes := self._ids_of_bytes) is not None:  # the library needs ten times as long
+            return [[*map(ids_of_bytes.__getitem__, text.encode())] for text in texts]
         if (cut := self._cut) is not None:  # the library needs five times as long for texts as for different parts
             parts = [cut(text) for text in texts]
             different = list(dict.fromkeys(chain.from_iterable(parts)))
@@ -258,6 +262,18 @@ class Tokenizer:
         blocks = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
         found = (self._backend.encode_batch(block, add_special_tokens=False) for block in blocks)
         return [encoding.ids for encodings in found for encoding in encodings]
+
+    @cached_property
+    def _ids_of_bytes(self) -> list[int] | None:
+        """The id of each byte, if there are no other tokens of text; None: there are others, or texts are changed."""
+        backend, model = self._backend, self._backend.model
+        is_plain = (
+            isinstance(model, models.BPE) and not model.continuing_subword_prefix and not model.end_of_word_suffix
+        )
+        if not is_plain or _steps_of(backend.normalizer) or _steps_of(backend.pre_tokenizer) != _steps_of(EACH_BYTE):
+            return None
+        id_of = {BYTE_OF[token]: i for token, i in backend.get_vocab().items() if token in BYTE_OF}
+        return [id_of[byte] for byte in range(256)] if {*id_of.values()} == {*self.text_ids.tolist()} else None
 
     @cached_property
     def _cut(self) -> Callable[[str], list[str]] | None:

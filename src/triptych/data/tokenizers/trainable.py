@@ -21,6 +21,7 @@ from triptych.data.tokenizers.pretrained import keep_out_of_text
 from triptych.data.tokenizers.sentencepiece import BLANK, Kind, Piece, SentencePieceModel
 from triptych.data.tokenizers.tokenizer import (
     ALPHABET,
+    EACH_BYTE,
     EACH_CHARACTER,
     EACH_WORD,
     SPACE,
@@ -311,7 +312,7 @@ def _byte_level(model: models.Model, lowercase: bool) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(model)
     if lowercase:
         backend.normalizer = normalizers.Lowercase()
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = EACH_BYTE
     backend.decoder = decoders.ByteLevel()
     return backend
 
