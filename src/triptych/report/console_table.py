@@ -4,11 +4,11 @@ Tested by tests/report/page/test_render.py.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from triptych.config import amount, counted, duration
@@ -22,6 +22,8 @@ from triptych.report.statistics.groups import Group
 from triptych.report.statistics.standings import describe_training
 from triptych.report.statistics.verdicts import Verdict
 
+LEAST_OF_RUN = 32
+"""Columns of text that a run directory needs at least; a longer one wraps."""
 _WIDE = 120
 """Minimum terminal width at which run directories are shown."""
 
@@ -47,11 +49,7 @@ def print_tables(
         console.print(_table(shown, columns, console))
         own = {contender.name for contender in shown.contenders}
         rows = [row for row in describe_training(group) if row["configuration"] in own]
-        heads = [Column(head, overflow="fold") for head in rows[0]]
-        training = Table(*heads, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for row in rows:
-            training.add_row(*map(Text, row.values()))
-        console.print(training)
+        console.print(_training_table(rows, console))
         if num_hidden := len(group.contenders) - len(own):
             console.print(f"The best {len(own)} on the validation set; {counted(num_hidden, 'other')} in the page")
         if verdict:
@@ -100,6 +98,20 @@ def _least(name: str, cells: list[str], group: Group) -> int:
     return min(longest, 14) if name in group.varied else longest
 
 
+def _training_table(rows: Sequence[Mapping[str, str]], console: Console) -> Table:
+    """How the configurations were trained, in the columns that fit into the terminal. Only the first one wraps."""
+    table, room = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), console.width
+    for head in rows[0]:
+        is_first, texts = head == "configuration", [row[head] for row in rows]
+        words = [*head.split(), *(" ".join(texts).split() if is_first else texts)]
+        room -= max(map(len, words)) + 2
+        if room >= 0 or is_first:
+            table.add_column(head.replace(" ", "\n"), overflow="fold", no_wrap=not is_first)
+    for row in rows:
+        table.add_row(*(Text(text) for text in [*row.values()][: len(table.columns)]))
+    return table
+
+
 def _table(group: Group, columns: dict[str, list[str]], console: Console) -> Table:
     title = Text(f"{group.task.replace('_', ' ')} on {group.data}: {group.metric.title}, {group.metric.direction}")
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -107,12 +119,14 @@ def _table(group: Group, columns: dict[str, list[str]], console: Console) -> Tab
     for name, cells in columns.items():
         least = _least(name, cells, group)
         table.add_column(name, justify="right", no_wrap=name not in group.varied, overflow="fold", min_width=least)
-    if console.width >= _WIDE:
+    room_for_run = min(max(len(run.directory) for run in group.runs), LEAST_OF_RUN)
+    shows_run = console.width >= max(_WIDE, _width(columns, group) + room_for_run + 2)
+    if shows_run:
         table.add_column("run", overflow="fold")
     for i, run in enumerate(group.runs):
         table.add_row(
             Text(ARCHITECTURES[run.architecture].word, style=ARCHITECTURES[run.architecture].terminal),
             *(cells[i] for cells in columns.values()),
-            *([Text(run.directory)] if console.width >= _WIDE else []),
+            *([Text(run.directory)] if shows_run else []),
         )
     return table

@@ -504,6 +504,7 @@ def test_the_tables_show_what_was_varied(
         place = rows[0].index("lr")
         assert sorted(row[place] for row in rows[1:]) == ["0.001"] * 2 + ["0.003"] * 2
         assert "…" not in printed
+        assert re.search("^ configuration ", printed, re.MULTILINE)
 
 
 ENDS = ("_with_a_name_that_has_no_end_at_all_0.001", "_with_a_name_that_has_no_end_at_all_0.003")
