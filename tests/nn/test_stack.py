@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
 from small_models import randomize
-from triptych.nn import AttentionMask, KeyValueCache, PackedLayout, Rotary, Stack, sinusoids
+from triptych.nn import AttentionMask, KeyValueCache, MultiHeadAttention, PackedLayout, Rotary, Stack, sinusoids
 from triptych.report.attention_maps import record_attention
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
@@ -281,3 +281,62 @@ def test_cross_attention_turns_queries_and_keys_by_their_places() -> None:
     turn = torch.exp(1j * (torch.arange(5)[:, None] - torch.arange(3))[..., None] * frequencies)
     scores = (q[:, None] * k.conj() * turn).real.sum(-1) / 8**0.5
     assert_close(weights[cross][0, 0], scores.softmax(-1), atol=1e-6, rtol=1e-5)
+
+
+def kept_bytes(stack: Stack, x: Tensor, given: dict[str, Any]) -> tuple[Tensor, int]:
+    """The loss, and the memory that its backward pass needs."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        storages.append(tensor)  # so that no other tensor gets the same place
+        return tensor
+
+    storages: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = stack(x, **given).square().mean()
+    return loss, sum(kept.values())
+
+
+@pytest.mark.parametrize("given", ["padded", "packed", "prefix"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("position", ["alibi", "relative_bias"])
+def test_bias_and_mask_are_joined_once(
+    position: str, causal: bool, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With windows and without, results and gradients are those of layers that join them themselves."""
+    torch.manual_seed(0)
+    stack = make_stack(
+        num_layers=6, d_model=16, num_heads=4, d_ff=24, causal=causal, position=position, sliding_windows=[None, 5]
+    )
+    randomize(stack)
+    rows = {
+        "padded": {"mask": torch.arange(24) < torch.tensor([[24], [9], [17]])},
+        "packed": {"documents": PackedLayout((11, 13), torch.device("cpu"))},
+        "prefix": {"mask": torch.arange(24) < torch.tensor([[24], [9], [17]]), "prefix": torch.tensor([3, 4, 5])},
+    }[given]
+    x, found = torch.randn(1 if given == "packed" else 3, 24, 16, requires_grad=True), []
+    for joins in (True, False):
+        monkeypatch.setattr(MultiHeadAttention, "joins_bias", joins)
+        loss, size = kept_bytes(stack, x, rows)
+        gradients = torch.autograd.grad(loss, [x, *(p for p in stack.parameters() if p.requires_grad)])
+        found.append((loss, gradients, size))
+    (loss, gradients, size), (expected, other_gradients, other_size) = found
+    assert_close(loss, expected, rtol=0, atol=0)
+    assert_close(gradients, other_gradients, rtol=1e-5, atol=1e-7)
+    # causal documents need no mask of their own
+    pairs = len(x) * 24**2 if given != "packed" else 13**2 if causal else 2 * 13**2
+    joined = 2 if position == "alibi" else 6  # a bias with a gradient is joined in each layer
+    assert other_size - size == (6 - joined) * pairs * 4 * 4  # heads, bytes
+    with torch.no_grad():
+        monkeypatch.setattr(MultiHeadAttention, "joins_bias", True)
+        assert_close(stack(x, **rows).square().mean(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_alibi_keeps_a_quarter_less() -> None:
+    """Eight texts of up to 256 tokens in six layers of width 256: 324 MB where each layer keeps its own mask."""
+    torch.manual_seed(0)
+    stack = make_stack(num_layers=6, d_model=256, num_heads=8, d_ff=1024, causal=False, position="alibi")
+    mask = torch.arange(256) < torch.tensor([256, 64, 128, 200, 96, 160, 240, 80])[:, None]
+    _, size = kept_bytes(stack, torch.randn(8, 256, 256), {"mask": mask})
+    assert size < 250e6

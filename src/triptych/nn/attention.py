@@ -38,7 +38,7 @@ def attend(
     k: Float[Tensor, "batch kv_heads keys head_dim"],
     v: Float[Tensor, "batch kv_heads keys width"],
     attention_mask: AttentionMask,
-    bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
+    bias: Float[Tensor, "_rows heads _queries _keys"] | None = None,
     *,
     scale: float | None = None,
     softcap: float | None = None,
@@ -76,27 +76,21 @@ def attend(
         q, k, v, pairs = local.queries_of(q), local.keys_of(k), local.keys_of(v), local.mask(q.device)
         y = attend_blocks(q, k, v, pairs, scale=scale, softcap=softcap, dropout=dropout)
         return y[:, :, : local.length]
-    attention_mask = attention_mask.dense(q.device)
+    attention_mask = attention_mask.dense(q.device).for_kernel(q.device)
     mask, causal = attention_mask.mask, attention_mask.causal
     is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
-    if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EAGER):
+    if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EAGER and not attention_mask.is_in_bias):
         if causal:
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
-        return attend_eager(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
-    blind = None
-    if mask is not None and not attention_mask.has_visible_key and q.device.type != "cpu":
-        # GPU kernels were reported to give NaN gradients for rows without visible keys: such a row attends to all
-        # keys, and its result is dropped.
-        blind = ~mask.any(-1, keepdim=True)
-        mask = mask | blind
-    if bias is not None:
-        if causal:
-            mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
-        mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, float("-inf"))
-    y = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-    )
-    return y if blind is None else y.masked_fill(blind, 0.0)
+        y = attend_eager(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
+    else:
+        if bias is not None:
+            mask, causal = bias if attention_mask.is_in_bias else attention_mask.join_bias(bias, q.dtype), False
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )  # fmt: skip
+    return y if attention_mask.blind is None else y.masked_fill(attention_mask.blind, 0.0)
 
 
 def pad_documents(
@@ -344,7 +338,7 @@ class MultiHeadAttention(nn.Module):
         memory: Float[Tensor, "memories keys d_model"] | None = None,
         *,
         attention_mask: AttentionMask,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
+        bias: Float[Tensor, "_rows heads _queries _keys"] | None = None,
         angles: Angles | None = None,
         memory_angles: MemoryAngles | None = None,
         cache: LayerCache | None = None,
@@ -379,6 +373,11 @@ class MultiHeadAttention(nn.Module):
         y: Tensor = self.o(self._attend(q, k, v, attention_mask, bias).transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
 
+    @property
+    def joins_bias(self) -> bool:
+        """Whether it computes ``attend`` without a cap, which needs mask and bias apart."""
+        return self.softcap is None and type(self)._attend is MultiHeadAttention._attend
+
     def _project(self, x: Float[Tensor, "batch length d_model"]) -> tuple[Tensor, ...]:
         """Returns queries, keys and values of self-attention with all heads concatenated."""
         return project(x, self.q, self.k, self.v)
@@ -405,7 +404,7 @@ class MultiHeadAttention(nn.Module):
         k: Float[Tensor, "batch kv_heads keys width"],
         v: Float[Tensor, "batch kv_heads keys head_dim"],
         attention_mask: AttentionMask,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+        bias: Float[Tensor, "_rows heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Computes the heads from queries, stored keys and values."""
         dropout = self.dropout if self.training else 0.0
@@ -457,7 +456,7 @@ class PairwiseAttention(MultiHeadAttention):
         k: Float[Tensor, "batch kv_heads keys head_dim"],
         v: Float[Tensor, "batch kv_heads keys head_dim"],
         attention_mask: AttentionMask,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+        bias: Float[Tensor, "_rows heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         if (packing := attention_mask.packing) is not None:
             q, k, v = pad_documents(packing, q, k, v)
@@ -502,7 +501,7 @@ class SubquadraticAttention(MultiHeadAttention):
         k: Float[Tensor, "batch heads keys width"],
         v: Float[Tensor, "batch heads keys head_dim"],
         attention_mask: AttentionMask,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+        bias: Float[Tensor, "_rows heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         if self.is_cross:
             return super()._attend(q, k, v, attention_mask, bias)

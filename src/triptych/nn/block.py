@@ -68,7 +68,7 @@ class Block(nn.Module):
         x: Float[Tensor, "batch length d_model"],
         *,
         attention_mask: AttentionMask,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
+        bias: Float[Tensor, "_rows heads _queries _keys"] | None = None,
         angles: Angles | None = None,
         memory: Float[Tensor, "memories source d_model"] | None = None,
         memory_attention_mask: AttentionMask | None = None,

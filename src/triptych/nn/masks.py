@@ -6,7 +6,7 @@ Tested by tests/nn/test_attention.py and tests/nn/test_sliding_window.py.
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.nn.packing import PackedLayout
@@ -43,6 +43,9 @@ class AttentionMask:
             each document.
         local: a window over a whole text, in blocks; then ``mask`` and ``causal`` are ignored.
         has_visible_key: whether every query of ``mask`` is known to have a visible key.
+        blind: True at queries without a visible key, whose output is zero although ``mask`` shows them all keys; None:
+            no such queries, or ``mask`` shows them none.
+        is_in_bias: whether the bias of the attention call is -inf at hidden pairs, so that ``mask`` adds nothing.
         key_mask: True at non-padding keys, for attention without a mask of pairs (``mask`` is None); for a packed row,
             that of the padded rows. None: no padding.
         num_global_tokens: number of leading tokens of each text that are global, if attention has such; None: one.
@@ -53,6 +56,8 @@ class AttentionMask:
     packing: PackedMask | None = None
     local: SlidingWindowBlocks | None = None
     has_visible_key: bool = False
+    blind: Bool[Tensor, "#batch 1 #queries 1"] | None = None
+    is_in_bias: bool = False
     key_mask: Bool[Tensor, "batch keys"] | None = None
     num_global_tokens: Int[Tensor, " batch"] | None = None
 
@@ -163,6 +168,21 @@ class AttentionMask:
         length, key_mask = self.local.length, self.local.key_mask
         pairs = window_mask(length, length, self.local.window, device, causal=self.local.causal)[None, None]
         return replace(self, mask=pairs if key_mask is None else key_mask[:, None, None, :] & pairs, local=None)
+
+    def for_kernel(self, device: torch.device) -> "AttentionMask":
+        """Returns the same visibility for torch's kernels. On GPUs, queries without visible keys attend to all keys and
+        are ``blind``, since the kernels were reported to give NaN gradients for them."""
+        if self.mask is None or self.local is not None or self.has_visible_key or device.type == "cpu":
+            return self
+        blind = ~self.mask.any(-1, keepdim=True)
+        return replace(self, mask=self.mask | blind, blind=blind, has_visible_key=True)
+
+    def join_bias(
+        self, bias: Float[Tensor, "1 heads queries keys"], dtype: torch.dtype
+    ) -> Float[Tensor, "#batch heads queries keys"]:
+        """Returns the bias with -inf at hidden pairs, which a kernel adds to the scores."""
+        mask = causal_mask(bias.shape[2], bias.shape[3], bias.device) if self.causal else self.mask
+        return bias.to(dtype) if mask is None else bias.to(dtype).masked_fill(~mask, float("-inf"))
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device) -> Bool[Tensor, "queries keys"]:

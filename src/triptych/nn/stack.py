@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -318,6 +319,10 @@ class Stack(nn.Module):
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Runs the blocks in order; ``attention_mask`` is given per window; ``places`` are the positions of ``x``."""
+        biases: Mapping[int | None, Tensor | None] = dict.fromkeys(attention_mask, bias)
+        if self._attention.joins_bias:
+            attention_mask, biases = self._join(attention_mask, bias, x)
+            memory_attention_mask = memory_attention_mask.for_kernel(x.device)
         angles = {window: self.position.angles(places, window) for window in set(self.windows)}
         cross_angles = self._cross_angles(places, memory, memory_documents)
         trains = torch.is_grad_enabled()
@@ -328,7 +333,7 @@ class Stack(nn.Module):
             x = block(
                 x,
                 attention_mask=attention_mask[self.windows[i]],
-                bias=bias,
+                bias=biases[self.windows[i]],
                 angles=angles[self.windows[i]],
                 memory=memory,
                 memory_attention_mask=memory_attention_mask,
@@ -338,6 +343,22 @@ class Stack(nn.Module):
             )
         y: Tensor = self.final_norm(x)
         return y
+
+    def _join(
+        self, attention_mask: Mapping[int | None, AttentionMask], bias: Tensor | None, x: Tensor
+    ) -> tuple[Mapping[int | None, AttentionMask], Mapping[int | None, Tensor | None]]:
+        """Computes once per window what else each layer would: masks for the kernel, and their sum with the bias. The
+        sum has the type of the queries. A bias with a gradient is added in each layer, so that its gradients are summed
+        in its own type."""
+        device, dtype = x.device, x.dtype
+        if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+        if bias is None or bias.requires_grad or (dtype == torch.bfloat16 and device.type == "cpu"):
+            masks = {window: mask.for_kernel(device) for window, mask in attention_mask.items()}
+            return masks, dict.fromkeys(masks, bias)
+        masks = {window: mask.dense(device).for_kernel(device) for window, mask in attention_mask.items()}
+        joined = {window: replace(mask, is_in_bias=True) for window, mask in masks.items()}
+        return joined, {window: mask.join_bias(bias, dtype) for window, mask in masks.items()}
 
     def compile_blocks(self, *, dynamic: bool) -> None:
         """Compiles the blocks with torch.compile for training.
