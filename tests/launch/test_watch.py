@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from clock import wait_until
 from triptych.config import ConfigError, RunError
 from triptych.launch.lock import locked
 from triptych.launch.scheduler import ArrayTask
-from triptych.launch.watch import RunStatus, Scheduler, last_line, look, time_left, watch
+from triptych.launch.watch import RunStatus, Scheduler, draw, last_line, look, time_left, watch
 from triptych.storage.redaction import Redactor
 from triptych.storage.run_directory import read_rows
 
@@ -271,3 +272,13 @@ def test_the_time_that_is_left(
     taken: list[float], ages: list[float], waiting: int, at_once: int, left: float | None
 ) -> None:
     assert time_left(taken, ages, waiting, at_once) == left
+
+
+@pytest.mark.parametrize("width", [40, 50, 80, 120])
+def test_a_narrow_table_keeps_the_names(width: int) -> None:
+    runs = [RunStatus(f"seed={seed}", "done", 2, 2, 10.2, 1.5, None, "", 9.0, 9.0) for seed in (1, 2)]
+    console = Console(width=width)
+    with console.capture() as printed:
+        console.print(draw(runs, 10, width))
+    assert all(f"seed={seed}" in printed.get() for seed in (1, 2))
+    assert max(map(len, printed.get().splitlines())) <= width

@@ -101,6 +101,18 @@ def test_a_damaged_summary_names_the_file(write_run, tmp_path: Path, text: str) 
     assert str(error.value).startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("config.yaml", b"[]"), ("config.yaml", b""), ("predictions.jsonl", b"\xff\xfe")]
+)
+def test_a_damaged_file_of_a_run_is_named(write_run, tmp_path: Path, name: str, content: bytes) -> None:
+    path = write_run("full", "classification", ACCURACY) / name
+    path.write_bytes(content)
+    write_run("encoder_only", "classification", ACCURACY)
+    found = find_runs([tmp_path], tmp_path)
+    assert [run.architecture for run in found.runs] == ["encoder_only"]
+    assert [text.partition(": damaged, expected ")[0] for text in found.damaged] == [f"runs/{path.parent.name}/{name}"]
+
+
 def test_a_run_without_its_metric_is_left_out_and_named(write_run, tmp_path: Path) -> None:
     write_run("full", "classification", {"test/loss": 0.3})
     with pytest.raises(ValueError, match=r"classification_full_seed1/summary\.json: key metrics has no test/accuracy"):

@@ -1,6 +1,5 @@
 """Duplicates: validation and test examples that also occur in the training split."""
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -12,8 +11,7 @@ from triptych.data.file_examples import outlines_of
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.array_files import cache_key
-from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_json_if_valid
+from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_entry, write_entry
 
 Overlap = dict[str, dict[str, float]]
 """For ``validation`` and ``test``: the fraction of examples whose input occurs in the training split (``inputs``), and
@@ -29,7 +27,7 @@ def read_overlap(splits: Splits, digest: str) -> Overlap | None:
     path = cache_folder() / "overlaps" / f"{cache_key(digest)}.json"
 
     def read() -> Overlap | None:
-        content = read_json_if_valid(path)
+        content = read_entry(path)
         return content and content["overlap"]
 
     train, validation, test = splits.train, splits.validation, splits.test
@@ -40,7 +38,7 @@ def read_overlap(splits: Splits, digest: str) -> Overlap | None:
         "the overlap of the splits is",
         read,
         lambda: find_overlap(train, {"validation": validation, "test": test}),
-        lambda found: write_text(path, json.dumps({"overlap": found})),
+        lambda found: write_entry(path, {"overlap": found}),
     )
 
 

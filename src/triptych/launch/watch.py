@@ -50,8 +50,8 @@ RECENT = 10
 """Number of rows in metrics.csv that give the rate."""
 HASHED = re.compile("-[0-9a-f]{8}$")
 """The suffix of a job directory in a sweep."""
-WIDE = 120
-"""Minimum terminal width for the last lines of the logs."""
+NARROW, WIDE = 72, 120
+"""Minimum terminal widths for more than names, states and steps, and for the last lines of the logs."""
 OF_SLURM = ("srun: ", "slurmstepd: ")
 """Prefixes of SLURM's own lines at the end of a job."""
 TAIL = 16_384
@@ -366,7 +366,7 @@ def draw(runs: Sequence[RunStatus], most: int, width: int) -> Group:
         head.append(f"; {about_duration(left)} left")
     elif any(ends := [run.ends_in or 0.0 for run in runs]):
         head.append(f"; {duration(max(ends))} left for the running ones")
-    table = Table("run", "state", "steps", "steps/s", "loss", "time left", expand=True)
+    table = Table("run", "state", "steps", *(("steps/s", "loss", "time left") if width >= NARROW else ()), expand=True)
     for column in table.columns[1:]:
         column.no_wrap = True
     table.columns[0].overflow = "fold"
@@ -374,15 +374,16 @@ def draw(runs: Sequence[RunStatus], most: int, width: int) -> Group:
         table.add_column("last line of the log", ratio=1, no_wrap=True, overflow="ellipsis")
     shown = runs[: max(most, 1)]
     for run in shown:
-        table.add_row(
+        cells: list[str | Text] = [
             Text(run.name),
             Text(run.state, style=STATES[run.state]),
             f"{run.steps:,}" + ("" if run.goal is None else f" of {run.goal:,}"),
             "" if run.rate is None else f"{run.rate:.3g}",
             "" if run.loss is None else f"{run.loss:.4g}",
             "" if run.ends_in is None else duration(run.ends_in) if run.ends_in else "testing",
-            *([Text("" if run.state in ("done", "pruned") else run.line)] if width >= WIDE else []),
-        )
+            Text("" if run.state in ("done", "pruned") else run.line),
+        ]
+        table.add_row(*cells[: len(table.columns)])
     more = [Text(f"and {counted(len(runs) - len(shown), 'run')} more")] if len(runs) > len(shown) else []
     ended = [run for run in shown if run.state in ("failed", "stopped") and run.line and width < WIDE]
     return Group(head, table, *more, *(Text(f"{run.name} {run.state}: {run.line}") for run in ended))

@@ -199,13 +199,18 @@ def read_settings(path: Path) -> dict[str, object]:
             said = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
-    leaves = chosen(config) if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: damaged, expected keys with values")
+    leaves = chosen(config)
     return {key: str(x) if isinstance(x, list) else x for key, x in leaves.items() if not f"{key}.".startswith(free)}
 
 
 def read_predictions(path: Path) -> list[dict[str, Any]]:
     """Reads the rows of a ``predictions.jsonl``."""
-    text = path.read_text(encoding="utf-8").removesuffix("\n")
+    try:
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: damaged, expected UTF-8 (byte {error.start}: {error.reason})") from None
     lines = text.split("\n") if text else []
     with suppress(ValueError):  # all lines at once take half of the time
         rows: list[dict[str, Any]] = json.loads(f"[{','.join(lines)}]")

@@ -1,6 +1,6 @@
 """Files of arrays in the cache.
 
-Tested by tests/storage/test_locks.py and tests/data/corpora/test_example_cache.py.
+Tested by tests/storage/test_cache.py and tests/data/corpora/test_example_cache.py.
 """
 
 import hashlib
@@ -25,6 +25,8 @@ log = logging.getLogger("triptych")
 
 CODE = ("data", "tasks")
 """The packages whose code affects the cached arrays."""
+END_OF_ZIP = struct.Struct("<4s4H2LH")
+"""The last record of a zip file without a comment; the fifth field is the number of files."""
 MOST_BYTES = 4 * 2**30
 """Maximum size of a folder; the least recently used files are deleted."""
 
@@ -60,12 +62,15 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
             if archive.testzip() is not None:
                 raise BadZipFile("a checksum differs")
             arrays = {entry.filename.removesuffix(".npy"): _map(file, entry) for entry in archive.infolist()}
+            file.seek(-END_OF_ZIP.size, os.SEEK_END)
+            if END_OF_ZIP.unpack(file.read())[4] != len(arrays):
+                raise BadZipFile("an array is missing")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, RuntimeError, struct.error) as error:  # as zipfile raises them
         log.warning("%s is damaged (%s), and is made again", path, error)
         return None
-    with suppress(FileNotFoundError, PermissionError):  # another process has deleted it, or another user owns it
+    with suppress(OSError):  # deleted by another process, of another user, or read-only
         os.utime(path)  # marks it as recently used
     return arrays
 

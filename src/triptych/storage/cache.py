@@ -1,6 +1,6 @@
 """A cache for later runs, in the folder of the environment variable TRIPTYCH_CACHE or ~/.cache/triptych.
 
-Tested by tests/storage/test_locks.py.
+Tested by tests/storage/test_locks.py and tests/storage/test_cache.py.
 """
 
 import hashlib
@@ -108,10 +108,31 @@ def get_or_make_json(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str
 
     def make_and_write() -> dict[str, Any]:
         made = make()
-        write_text(path, json.dumps(made))
+        write_entry(path, made)
         return made
 
-    return get_or_make(path, lambda: read_json_if_valid(path), make_and_write)
+    return get_or_make(path, lambda: read_entry(path), make_and_write)
+
+
+def write_entry(path: Path, content: dict[str, Any]) -> None:
+    """Writes plain values with a hash of them and of the entry's name.
+
+    Raises:
+        RunError: the entry cannot be written.
+    """
+    write_text(path, json.dumps({"sha256": _sha256_of(path, content), "content": content}))
+
+
+def read_entry(path: Path) -> dict[str, Any] | None:
+    """The values of such an entry; None: it is missing or damaged."""
+    entry = read_json_if_valid(path)
+    if entry is None or not isinstance(content := entry.get("content"), dict):
+        return None
+    return content if entry.get("sha256") == _sha256_of(path, content) else None
+
+
+def _sha256_of(path: Path, content: dict[str, Any]) -> str:
+    return hashlib.sha256(f"{path.name} {json.dumps(content)}".encode()).hexdigest()
 
 
 def read_json_if_valid(path: Path) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,10 @@ def table(kind: str, rows: list[tuple[str, str]]) -> str | bytes:
 
 
 def tables(fields: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str, str]]]:
-    return st.lists(st.tuples(fields, fields.filter(bool), fields), min_size=1, max_size=5)
+    """With labels that are not blank and have no control characters."""
+    labels = fields.map(lambda text: "".join(c for c in text if unicodedata.category(c) != "Cc"))
+    labels = labels.map(lambda text: text if text.strip() else f"{text}1")
+    return st.lists(st.tuples(fields, labels, fields), min_size=1, max_size=5)
 
 
 def hard(text: str = "") -> list[tuple[str, str, str]]:
@@ -266,6 +270,8 @@ class TestJson:
             ('{"text": "a", "label": ["b"]}', r'label is \["b"\]; expected a label'),
             ('{"text": "a", "label": {}}', r"label is \{\}; expected a label"),
             ('{"text": "a", "label": ""}', 'label is ""; expected a label'),
+            ('{"text": "a", "label": " "}', 'label is " "; expected a label'),
+            (r'{"text": "a", "label": "b\u001b[31m"}', r"label is .*; expected a label without control characters"),
             ('{"text": "a", "Label": "b"}', r"no column label \(data\.label=label\); the columns are text, Label"),
             ('{"label": "b"}', r"no column text \(data\.text=text\); the columns are label"),
             (r'{"text": "\ud83d", "label": "b"}', r"text is \"\\ud83d\"; expected a string"),
@@ -377,8 +383,11 @@ class TestParquet:
         for columns, message in [
             ({"text": ["a", "b", None], "label": [1, 2, 3]}, "row 3: text is null; expected a string"),
             ({"text": ["a", "b", "c"], "label": [1.0, 2.0, NAN]}, "row 3: label is NaN; expected a label"),
-            ({"text": [b"a"], "label": ["b"]}, "row 1: text is \"b'a'\"; expected a string"),
-            ({"text": ["a"], "label": [datetime.date(2020, 1, 2)]}, 'row 1: label is "2020-01-02"; expected a label'),
+            ({"text": [b"a"], "label": ["b"]}, r"row 1: text is \"b'a'\" \(bytes\); expected a string"),
+            (
+                {"text": ["a"], "label": [datetime.date(2020, 1, 2)]},
+                r'row 1: label is "2020-01-02" \(date\); expected a label',
+            ),
             (
                 {"text": [[["a"] * 99]], "label": ["b"]},
                 r"row 1: text is \[\[(\"a\", ){11}\"a\"\.\.\.; expected a string",

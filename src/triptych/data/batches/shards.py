@@ -18,8 +18,8 @@ from jaxtyping import Int, Integer
 
 from triptych.data.readers.long_text import Source, file_sha256
 from triptych.data.tokenizers.tokenizer import Tokenizer
-from triptych.storage.atomic import replacing, write_text
-from triptych.storage.cache import cache_folder, get_file_property, get_or_make, read_json_if_valid
+from triptych.storage.atomic import replacing
+from triptych.storage.cache import cache_folder, get_file_property, get_or_make, read_entry, write_entry
 from triptych.storage.progress import show_progress
 
 log = logging.getLogger("triptych")
@@ -71,7 +71,7 @@ def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
     eos = None if source.column is None else tokenizer.special.eos
 
     def read() -> Shard | None:
-        info = read_json_if_valid(about)
+        info = read_entry(about)
         if info is None or not path.is_file() or path.stat().st_size != info["num_tokens"] * dtype.itemsize:
             return None
         if get_file_property(path, "sha256", lambda: {"sha256": file_sha256(path)})["sha256"] != info["sha256"]:
@@ -81,7 +81,7 @@ def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
 
     def make() -> Shard:
         info = _write(path, source, tokenizer, dtype, name)
-        write_text(about, json.dumps(info))
+        write_entry(about, info)
         shard = read()
         assert shard is not None, f"{path} is not what was written"
         return shard

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from triptych.data.file_examples import FileExamples
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
-from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_json_if_valid
+from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_entry, write_entry
 
 log = logging.getLogger("triptych")
 
@@ -132,13 +132,11 @@ def read_optimum(
     def find() -> dict[str, float]:
         return corpus.optimum(task, architecture, examples)
 
-    def write(found: dict[str, float]) -> None:
-        write_text(path, json.dumps(found))
-
     if not is_ours(corpus) or not isinstance(examples, ExampleColumns | InMemoryExamples):
         return find()
     path = cache_folder() / "optima" / f"{cache_key(settings, task, architecture, examples.key, cache_versions())}.json"
-    return get_or_make_best_effort(path, "the best score is", lambda: read_json_if_valid(path), find, write)
+    write = partial(write_entry, path)
+    return get_or_make_best_effort(path, "the best score is", lambda: read_entry(path), find, write)
 
 
 def _with_keys(corpus: Corpus) -> tuple[Splits, CorpusInfo]:

@@ -17,6 +17,10 @@ from triptych.data.example import AnswerSpan, Example, Message, SourceLocation, 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # surrogates, which JSON can represent but UTF-8 cannot
 
 
+NO_LABEL = re.compile("[\ud800-\udfff\x00-\x1f\x7f-\x9f]")
+"""Surrogates and control characters."""
+
+
 class MissingColumnError(ValueError):
     """A table lacks a column that the configuration names.
 
@@ -94,6 +98,8 @@ class Columns:
             except ValueError as error:
                 shown = json.dumps(value, default=str)
                 shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+                if not isinstance(value, str | int | float | list | dict | None):
+                    shown += f" ({type(value).__name__})"  # a date, a decimal, bytes
                 raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
         if "messages" in values:
             return conversation(values["messages"], place)
@@ -108,6 +114,8 @@ class Columns:
         self.check(row, at(place))
         outer, _, inner = column.partition(".")
         value = row[outer]
+        if value is None:
+            raise ValueError(f"{at(place)}: {outer} is null; expected an object with {inner} (data.{field}={column})")
         if not isinstance(value, dict) or inner not in value:
             there = [f"{outer}.{name}" for name in value] if isinstance(value, dict) else [outer]
             raise ValueError(
@@ -132,18 +140,26 @@ def outermost(column: str, there: Collection[str]) -> str:
     return column if column in there else column.partition(".")[0]
 
 
+def is_label(value: object) -> bool:
+    """Returns whether a string is a label. Others would be blank, or disturb the terminal."""
+    return isinstance(value, str) and bool(value.strip()) and not NO_LABEL.search(value)
+
+
 def _text(value: object) -> str:
-    if not isinstance(value, str) or HALF_A_PAIR.search(value):
+    if not isinstance(value, str):
         raise ValueError("expected a string")
+    if HALF_A_PAIR.search(value):
+        raise ValueError("expected a string without half a surrogate pair")
     return value
 
 
 def _label(value: object) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)  # "true", not Python's "True"
-    if not isinstance(value, str) or not value or HALF_A_PAIR.search(value):
-        raise ValueError("expected a label")
-    return value
+    if not is_label(value):
+        is_text = isinstance(value, str) and value.strip()
+        raise ValueError(f"expected a label{' without control characters' if is_text else ''}")
+    return str(value)
 
 
 def _score(value: object) -> float:

@@ -10,8 +10,7 @@ from importlib.metadata import version
 
 from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
 from triptych.data.tokenizers.trainable import Characters, TrainedTokenizer
-from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_json_if_valid
+from triptych.storage.cache import cache_folder, get_or_make_best_effort, read_entry, write_entry
 
 log = logging.getLogger("triptych")
 
@@ -41,14 +40,13 @@ def train_or_load(
         "versions": [version(name) for name in ("tokenizers", "sentencepiece")],
         "code": inspect.getsource(sys.modules[type(kind).__module__]),
     }
-    key = _sha256(json.dumps(info, sort_keys=True))
+    key = hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
     path = cache_folder() / "tokenizers" / f"{key}.json"
 
     def read() -> Tokenizer | None:
-        entry = read_json_if_valid(path)
-        if entry is None or entry.get("sha256") != _sha256(f"{key} {entry.get('content')}"):
+        content = read_entry(path)
+        if content is None:
             return None
-        content = json.loads(entry["content"])
         log.info("tokenizer loaded from %s", path)
         return Tokenizer.from_json(content["tokenizer"], SpecialTokens.from_dict(content["special_tokens"]))
 
@@ -58,12 +56,7 @@ def train_or_load(
         return kind.train(texts, targets)
 
     def write(tokenizer: Tokenizer) -> None:
-        content = json.dumps({"tokenizer": tokenizer.to_json(), "special_tokens": tokenizer.special.to_dict()})
-        write_text(path, json.dumps({"sha256": _sha256(f"{key} {content}"), "content": content}))
+        write_entry(path, {"tokenizer": tokenizer.to_json(), "special_tokens": tokenizer.special.to_dict()})
         log.info("tokenizer trained and saved as %s", path)
 
     return get_or_make_best_effort(path, "the tokenizer is", read, make, write)
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
