@@ -65,7 +65,10 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
 def reap(*_: object) -> None:
     """Writes the exit status of each child that has ended."""
     while ended:
-        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:  # a call that this one has interrupted is about to pop the last child
+            return
         if not pid:
             return
         file = Path(ended.pop(pid))

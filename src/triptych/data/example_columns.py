@@ -15,7 +15,7 @@ from jaxtyping import Bool
 
 from triptych.data.example import AnswerSpan, Example, Message, SourceLocation, without_collection
 from triptych.data.file_examples import outlines_of
-from triptych.data.readers.columns import HALF_A_PAIR, Columns, is_label
+from triptych.data.readers.columns import HALF_A_PAIR, Columns
 from triptych.data.readers.tables import Row
 
 TEXTS = ("text", "target", "label", "text_pair")
@@ -178,7 +178,7 @@ def _plain_texts(rows: Sequence[tuple[SourceLocation, Row]], reader: Columns) ->
         is_plain = not HALF_A_PAIR.search("".join(chain(*texts.values())))
     except (KeyError, TypeError):  # a nested column, or not a text
         return None
-    return texts if is_plain and all(map(is_label, {*texts.get("label", ())})) else None
+    return texts if is_plain and all(texts.get("label", [True])) else None
 
 
 def _text_columns(

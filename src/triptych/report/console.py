@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from triptych.tasks import Task
 from triptych.training import TrainingModule
@@ -39,8 +40,9 @@ def show_confusion(module: TrainingModule) -> None:
     if counts is None or len(labels) > MOST_CLASSES:
         return
     table = Table("true class", title="test/confusion_matrix", title_justify="left")
-    for label in labels:
-        table.add_column(f"as {label}", justify="right")
-    for label, row in zip(labels, counts, strict=True):
-        table.add_row(label, *map(str, row))
+    names = [label if label.isprintable() and label == label.strip() != "" else repr(label) for label in labels]
+    for name in names:
+        table.add_column(Text(f"as {name}"), justify="right")
+    for name, row in zip(names, counts, strict=True):
+        table.add_row(Text(name), *map(str, row))
     Console().print(table)

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import re
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,7 @@ def table(kind: str, rows: list[tuple[str, str]]) -> str | bytes:
 
 
 def tables(fields: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str, str]]]:
-    """With labels that are not blank and have no control characters."""
-    labels = fields.map(lambda text: "".join(c for c in text if unicodedata.category(c) != "Cc"))
-    labels = labels.map(lambda text: text if text.strip() else f"{text}1")
-    return st.lists(st.tuples(fields, labels, fields), min_size=1, max_size=5)
+    return st.lists(st.tuples(fields, fields.filter(bool), fields), min_size=1, max_size=5)
 
 
 def hard(text: str = "") -> list[tuple[str, str, str]]:
@@ -270,8 +266,6 @@ class TestJson:
             ('{"text": "a", "label": ["b"]}', r'label is \["b"\]; expected a label'),
             ('{"text": "a", "label": {}}', r"label is \{\}; expected a label"),
             ('{"text": "a", "label": ""}', 'label is ""; expected a label'),
-            ('{"text": "a", "label": " "}', 'label is " "; expected a label'),
-            (r'{"text": "a", "label": "b\u001b[31m"}', r"label is .*; expected a label without control characters"),
             ('{"text": "a", "Label": "b"}', r"no column label \(data\.label=label\); the columns are text, Label"),
             ('{"label": "b"}', r"no column text \(data\.text=text\); the columns are label"),
             (r'{"text": "\ud83d", "label": "b"}', r"text is \"\\ud83d\"; expected a string"),

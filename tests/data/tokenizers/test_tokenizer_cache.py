@@ -1,6 +1,5 @@
 """Tokenizers that are learned once."""
 
-import json
 import logging
 import multiprocessing
 import os
@@ -123,7 +122,7 @@ def flipped(content: bytes) -> bytes:
 
 
 def with_another_token(content: bytes) -> bytes:
-    return json.dumps({**json.loads(content), "content": json.loads(content)["content"].replace("cat", "dog")}).encode()
+    return content.replace(b"cat", b"dog")
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

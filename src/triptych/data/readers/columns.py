@@ -17,10 +17,6 @@ from triptych.data.example import AnswerSpan, Example, Message, SourceLocation, 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # surrogates, which JSON can represent but UTF-8 cannot
 
 
-NO_LABEL = re.compile("[\ud800-\udfff\x00-\x1f\x7f-\x9f]")
-"""Surrogates and control characters."""
-
-
 class MissingColumnError(ValueError):
     """A table lacks a column that the configuration names.
 
@@ -140,11 +136,6 @@ def outermost(column: str, there: Collection[str]) -> str:
     return column if column in there else column.partition(".")[0]
 
 
-def is_label(value: object) -> bool:
-    """Returns whether a string is a label. Others would be blank, or disturb the terminal."""
-    return isinstance(value, str) and bool(value.strip()) and not NO_LABEL.search(value)
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("expected a string")
@@ -156,10 +147,9 @@ def _text(value: object) -> str:
 def _label(value: object) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)  # "true", not Python's "True"
-    if not is_label(value):
-        is_text = isinstance(value, str) and value.strip()
-        raise ValueError(f"expected a label{' without control characters' if is_text else ''}")
-    return str(value)
+    if not isinstance(value, str) or not value or HALF_A_PAIR.search(value):
+        raise ValueError("expected a label")
+    return value
 
 
 def _score(value: object) -> float:
