@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.generation.decode_step import DecodeStepPool
+from triptych.models.generation.decoding_copy import DecodingCopies
 from triptych.models.generation.incremental_decoder import GenerativeNetwork, IncrementalDecoder, count_real
 from triptych.nn import Head, PackedLayout, Stack, Targets
 from triptych.nn.network import Inputs
@@ -61,7 +62,8 @@ class DecoderOnly(GenerativeNetwork):
                 f"block/attention={kind} has no mask over pairs of positions, so attention within the prefix cannot "
                 "be bidirectional; use model=decoder_only or full, or block/attention=multi_head"
             )
-        self.decoder, self.decode_steps, self.source_embedding = decoder, DecodeStepPool(), source_embedding
+        self.decoder, self.source_embedding = decoder, source_embedding
+        self.decode_steps, self.decoding_copies = DecodeStepPool(), DecodingCopies()
 
     def forward(
         self,

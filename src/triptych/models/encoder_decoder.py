@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.generation.decode_step import DecodeStepPool
+from triptych.models.generation.decoding_copy import DecodingCopies
 from triptych.models.generation.incremental_decoder import GenerativeNetwork, IncrementalDecoder
 from triptych.nn import Embedding, Head, PackedLayout, PatchEmbedding, Stack, Targets
 from triptych.nn.network import Inputs
@@ -58,8 +59,8 @@ class EncoderDecoder(GenerativeNetwork):
             raise ValueError("model.decoder.cross_attention=false: the decoder of a full model attends to the encoder")
         if isinstance(source_embedding, PatchEmbedding):
             source_embedding.check_max_positions(encoder.max_positions, "encoder")
-        self.encoder, self.decoder, self.decode_steps = encoder, decoder, DecodeStepPool()
-        self.source_embedding = source_embedding
+        self.encoder, self.decoder, self.source_embedding = encoder, decoder, source_embedding
+        self.decode_steps, self.decoding_copies = DecodeStepPool(), DecodingCopies()
 
     @property
     def max_positions(self) -> int | None:

@@ -371,12 +371,19 @@ class MultiHeadAttention(nn.Module):
                 cache.append(k, v)
                 k, v = cache.contents
         y: Tensor = self.o(self._attend(q, k, v, attention_mask, bias).transpose(1, 2).flatten(2))
-        return y.view(batch, queries, -1)
+        return y if memory is None else y.view(batch, queries, -1)
 
     @property
     def joins_bias(self) -> bool:
         """Whether it computes ``attend`` without a cap, which needs mask and bias apart."""
         return self.softcap is None and type(self)._attend is MultiHeadAttention._attend
+
+    @property
+    def projects_at_once(self) -> bool:
+        """Whether queries, keys and values are computed by ``project`` of the same states, from plain linear layers."""
+        if self.is_cross or any(type(layer) is not nn.Linear for layer in (self.q, self.k, self.v)):
+            return False
+        return (type(self).forward, type(self)._project) == (MultiHeadAttention.forward, MultiHeadAttention._project)
 
     def _project(self, x: Float[Tensor, "batch length d_model"]) -> tuple[Tensor, ...]:
         """Returns queries, keys and values of self-attention with all heads concatenated."""
@@ -414,7 +421,7 @@ class MultiHeadAttention(nn.Module):
         self, x: Float[Tensor, "batch length width"], norm: nn.Module
     ) -> Float[Tensor, "batch heads length head_dim"]:
         y: Tensor = norm(self._split(x)) if self.normalises_heads else self._split(norm(x))
-        return y.type_as(x)  # a norm under autocast may be in float32
+        return y if y.dtype == x.dtype else y.type_as(x)  # a norm under autocast may be in float32
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
@@ -539,12 +546,16 @@ def project(x: Float[Tensor, "batch length d_model"], *layers: nn.Linear) -> tup
     """
     if x.device.type == "cpu" or not torch.is_grad_enabled():
         return tuple(layer(x) for layer in layers)
-    bias = None
+    return F.linear(x, *join(*layers)).split_with_sizes([layer.out_features for layer in layers], dim=-1)
+
+
+def join(*layers: nn.Linear) -> tuple[Float[Tensor, "outputs inputs"], Float[Tensor, " outputs"] | None]:
+    """Returns the concatenated W and b; no b if none has one."""
+    weight, bias = torch.cat([layer.weight for layer in layers]), None
     if any(layer.bias is not None for layer in layers):
         bias = torch.cat([layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
                           for layer in layers])  # fmt: skip
-    y = F.linear(x, torch.cat([layer.weight for layer in layers]), bias)
-    return torch.split(y, [layer.out_features for layer in layers], dim=-1)
+    return weight, bias
 
 
 def nearest_divisor(number: int, wanted: int) -> int:

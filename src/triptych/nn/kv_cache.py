@@ -65,8 +65,8 @@ class LayerCache:
         if self._buffers is None:
             shape = (*keys.shape[:2], self.capacity)
             self._buffers = keys.new_empty(*shape, keys.shape[3]), values.new_empty(*shape, values.shape[3])
-        self._buffers[0][:, :, start:end] = keys
-        self._buffers[1][:, :, start:end] = values
+        for buffer, new in zip(self._buffers, (keys, values), strict=True):
+            buffer.narrow(2, start, new.shape[2]).copy_(new)
         self.length = end
 
     @property
@@ -80,7 +80,8 @@ class LayerCache:
     ) -> tuple[Float[Tensor, "batch kv_heads length width"], Float[Tensor, "batch kv_heads length head_dim"]]:
         """All keys and values stored so far."""
         assert self._buffers is not None
-        return self._buffers[0][:, :, : self.length], self._buffers[1][:, :, : self.length]
+        keys, values = self._buffers
+        return keys.narrow(2, 0, self.length), values.narrow(2, 0, self.length)
 
     def hold(
         self,

@@ -54,6 +54,9 @@ class Stack(nn.Module):
         activation_checkpointing: whether training keeps only the input of each block and recomputes the block in the
             backward pass, with identical results (Chen et al. 2016, section 4.1).
 
+    Attributes:
+        max_positions: maximum number of positions; None: no limit.
+
     Raises:
         ValueError: the sizes are invalid.
     """
@@ -117,6 +120,8 @@ class Stack(nn.Module):
         self.windows = [block.self_attention.window for block in blocks]
         self.layers = nn.ModuleList(blocks)
         self.position = position(sizes)
+        rooms = (self.position.max_positions, self._attention.max_positions)
+        self.max_positions = min((room for room in rooms if room is not None), default=None)
         self.has_all_pairs = self._attention.has_all_pairs
         if self.position.has_bias and not self.has_all_pairs:
             scheme = re.sub("(?<!^)(?=[A-Z])", "_", type(self.position).__name__).lower()
@@ -129,12 +134,6 @@ class Stack(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.final_norm = norm(d_model) if blocks[-1].self_residual.needs_final_norm else nn.Identity()
         initialize_stack(self)
-
-    @property
-    def max_positions(self) -> int | None:
-        """Maximum number of positions; None: no limit."""
-        rooms = (self.position.max_positions, self._attention.max_positions)
-        return min((room for room in rooms if room is not None), default=None)
 
     @property
     def _attention(self) -> MultiHeadAttention:

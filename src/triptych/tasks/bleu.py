@@ -42,7 +42,7 @@ def make_bleu(tokenizer: str) -> BLEU:
         raise ValueError(f"bleu_tokenizer={tokenizer}: needs a package; pip install '{install.strip()}'") from None
 
 
-def words_of(bleu: BLEU) -> Callable[[str], list[str]]:
+def word_splitter(bleu: BLEU) -> Callable[[str], list[str]]:
     """Returns the function that splits a text into the words of BLEU."""
     return lambda text: bleu.tokenizer(text).split()
 

@@ -12,7 +12,7 @@ from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
 
 from triptych.config import error_prefix
-from triptych.tasks.bleu import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
+from triptych.tasks.bleu import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, word_splitter
 from triptych.tasks.metric_specs import EXACT_MATCH, MetricSpec
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 from triptych.tasks.task import MetricModes, Metrics, Scores, TaskContext
@@ -74,7 +74,7 @@ class Translation(SequenceToSequence):
     def word_splitters(self) -> Sequence[WordSplitter]:
         """The word splitter of BLEU."""
         names = dict.fromkeys([self.bleu_tokenizer, "zh", "char"])
-        used, *others = [(f"task.bleu_tokenizer={name}", words_of(make_bleu(name))) for name in names]
+        used, *others = [(f"task.bleu_tokenizer={name}", word_splitter(make_bleu(name))) for name in names]
         return [WordSplitter("BLEU", *used, "evaluate has bleu_tokenizer=... too", dict(others))]
 
     def test_metrics(self) -> dict[str, Metric]:

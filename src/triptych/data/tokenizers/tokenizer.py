@@ -268,7 +268,10 @@ class Tokenizer:
         """The id of each byte, if there are no other tokens of text; None: there are others, or texts are changed."""
         backend, model = self._backend, self._backend.model
         is_plain = (
-            isinstance(model, models.BPE) and not model.continuing_subword_prefix and not model.end_of_word_suffix
+            len(self.text_ids) == len(BYTE_OF)
+            and isinstance(model, models.BPE)
+            and not model.continuing_subword_prefix
+            and not model.end_of_word_suffix
         )
         if not is_plain or _steps_of(backend.normalizer) or _steps_of(backend.pre_tokenizer) != _steps_of(EACH_BYTE):
             return None
@@ -288,7 +291,7 @@ class Tokenizer:
         is_of_words = all(
             change["type"] == "Lowercase" or change.get("content") == SPECIAL_TOKENS[UNK] for change in changes
         )
-        return words_of if is_of_words and splits[:1] == _steps_of(EACH_WORD) else None
+        return split_words if is_of_words and splits[:1] == _steps_of(EACH_WORD) else None
 
     def encode_with_places(
         self, texts: Sequence[str], as_target: bool = False
@@ -490,7 +493,7 @@ def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:
     return token.encode()
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words and line ends of a text, as ``EACH_WORD`` splits it."""
     return re.findall(r"\n|\S+", text) if "\n" in text else text.split()
 

@@ -29,7 +29,7 @@ from triptych.data.tokenizers.tokenizer import (
     UNK,
     SpecialTokens,
     Tokenizer,
-    words_of,
+    split_words,
 )
 
 PREFIX = "##"  # of pieces that continue a word
@@ -346,7 +346,7 @@ def _word_level(
 def _count_words(backend: tokenizers.Tokenizer, texts: Iterable[str], min_frequency: int = 1) -> list[str]:
     """Returns the words with at least this frequency, most frequent first, then sorted by characters."""
     counts = Counter[str]()  # what the backend calls words may be parts of these
-    for word, count in Counter(chain.from_iterable(map(words_of, texts))).items():
+    for word, count in Counter(chain.from_iterable(map(split_words, texts))).items():
         for part, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(word)):
             counts[part] += count
     return sorted((word for word in counts if counts[word] >= min_frequency), key=lambda word: (-counts[word], word))

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.generation.decode_step import DecodeStep, DecodeStepPool, DecodeStepSize, weights_read
+from triptych.models.generation.decoding_copy import DecodingCopies, DecodingParts
 from triptych.nn import KeyValueCache, Network, Stack
 from triptych.nn.device_copy import copy_to_device
 from triptych.nn.kv_cache import fit_places
@@ -29,11 +30,13 @@ class GenerativeNetwork(Network):
     Attributes:
         decoder: the stack that generates.
         decode_steps: its captured steps on a CUDA GPU.
+        decoding_copies: copies of its parts on a CPU.
         source_embedding: embeds an input other than the text of the decoder; None: ``embedding``, or no such input.
     """
 
     decoder: Stack
     decode_steps: DecodeStepPool
+    decoding_copies: DecodingCopies
     source_embedding: Inputs | None
 
     @property
@@ -49,9 +52,10 @@ class GenerativeNetwork(Network):
             )
 
     def train(self: W, mode: bool = True) -> W:
-        """See ``nn.Module.train``; training frees the memory of the steps."""
+        """See ``nn.Module.train``; training frees the memory of the steps and copies."""
         if mode:
             self.decode_steps.clear()
+            self.decoding_copies.clear()
         return super().train(mode)
 
 
@@ -93,11 +97,17 @@ class IncrementalDecoder:
         # the memory row of each sequence, on the CPU
         self._memory_of = torch.arange(0 if memory is None else len(memory))
         self._has_steps = network.decode_steps.serve(network)
+        self._has_copies = network.decoding_copies.serve(network)
+        self._copies: DecodingParts | None = None
+        self._most_rows = 0
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
         """Logits of the token after the last of ``tokens``, which follow the earlier ones."""
         network, past = self._network, self._cache.length
-        if self._is_a_step(tokens):
+        if len(tokens) > self._most_rows:  # not those left, so that a text does not depend on the ends of others
+            self._most_rows, self._copies = len(tokens), None
+        is_next = self._is_next(tokens)
+        if is_next and self._has_steps:
             self._step = self._fitting_step(len(tokens))
             try:
                 logits = self._step(self._compute, tokens, past, captures=network.decode_steps.captures)
@@ -110,11 +120,15 @@ class IncrementalDecoder:
                 self._cache.advance()
                 return logits
         self._leave_step()
-        x = network.embedding(tokens)
+        parts: DecodingParts | GenerativeNetwork = network
+        if is_next and self._has_copies:
+            self._copies = self._copies or network.decoding_copies.take(network, network.decoder, self._most_rows)
+            parts = self._copies
+        x = parts.embedding(tokens)
         if self._before is not None:
             x, self._before = torch.cat((self._before, x), dim=1), None
         mask = None if self._mask is None else self._mask[:, : past + x.shape[1]]
-        states = network.decoder(
+        states = parts.decoder(
             x,
             mask=mask,
             positions=None if mask is None else count_real(mask)[:, past:],
@@ -123,7 +137,7 @@ class IncrementalDecoder:
             cache=self._cache,
             num_global_tokens=self._leading,
         )
-        answer: Tensor = network.head(states[:, -1:])
+        answer: Tensor = parts.head(states[:, -1:])
         return answer[:, 0]
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
@@ -189,11 +203,11 @@ class IncrementalDecoder:
         if self._step is not None and not self._network.training:
             self._network.decode_steps.give(self._step)
 
-    def _is_a_step(self, tokens: Tensor) -> bool:
+    def _is_next(self, tokens: Tensor) -> bool:
         """Whether these are single tokens after a prompt, with room for them, in inference."""
         capacity, room = self._cache.capacity, self._network.decoder.max_positions
         is_next = tokens.shape[1] == 1 and 0 < self._cache.length < min(capacity, room or capacity)
-        return self._has_steps and is_next and not (torch.is_grad_enabled() or self._network.training)
+        return is_next and not (torch.is_grad_enabled() or self._network.training)
 
     def _size(self, rows: int) -> DecodeStepSize:
         """The step size needed for this number of rows."""
