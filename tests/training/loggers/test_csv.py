@@ -1,10 +1,12 @@
 """metrics.csv, also of runs that go on."""
 
 import csv
+import os
 import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +37,7 @@ def test_what_is_logged_again_after_a_checkpoint_stands_there_once(
         again.rewind(resumed, pending_validation=False)
         for step, row in enumerate(rows[resumed:], resumed):
             again.log_metrics(row, step)
-        again.save()
+        again.sync()
         assert logged(path) == [{"step": float(step), **row} for step, row in enumerate(rows)]
         assert [file.name for file in Path(folder).iterdir()] == ["metrics.csv"]
 
@@ -50,6 +52,21 @@ def test_a_validation_that_is_to_be_done_again_leaves_no_row(tmp_path: Path) -> 
     assert logged(logger.path) == [
         {"step": 4, "train/loss": 2}, {"step": 4, "val/loss": 2.5}, {"step": 9, "train/loss": 1},
     ]  # fmt: skip
+
+
+def test_a_row_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning saves each logger after each row; checkpoints, and the end of a run, wait."""
+    waits, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: waits.append(fsync(file)))
+    logger = CSVLogger(path=str(tmp_path / "metrics.csv"))
+    logger.log_metrics({"train/loss": 2.0}, 0)
+    waits.clear()  # that of the file with its columns
+    for step in (1, 2):
+        logger.log_metrics({"train/loss": 1.0}, step)
+        logger.save()
+    assert not waits
+    logger.finalize("success")
+    assert len(waits) == 1
 
 
 def test_no_row_is_held_in_memory(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.run_directory import BEST, LAST
 from triptych.training.checkpoint_file import CheckpointFiles, damage_of
 from triptych.training.lightning_module import TrainingModule
+from triptych.training.loggers.csv import CSVLogger
 
 log = logging.getLogger("triptych")
 
@@ -253,7 +254,9 @@ class CheckpointSaver(Checkpoint):
         is_new = self._saved != (step, pending_validation)
         if is_new:
             for logger in trainer.loggers:
-                logger.save()  # the log rows up to the checkpoint are on disk before it
+                logger.save()
+                if isinstance(logger, CSVLogger):
+                    logger.sync()  # the log rows up to the checkpoint are on disk before it
             self._pending_validation, self._should_stop = pending_validation, trainer.should_stop
             trainer.save_checkpoint(path)
             self._pending_validation = False

@@ -44,11 +44,15 @@ class CSVLogger(Logger):
             csv.DictWriter(file, self._columns).writerow(row)
 
     @rank_zero_only
-    def save(self) -> None:
-        """Waits until all rows are on disk."""
+    def sync(self) -> None:
+        """Waits until all rows are on disk, which takes milliseconds. (Lightning calls ``save`` for each row.)"""
         if self.path.exists():
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
+
+    def finalize(self, status: str) -> None:
+        """Waits until all rows are on disk."""
+        self.sync()
 
     def rows(self) -> Iterator[dict[str, str]]:
         """Returns the rows of the file one by one, without truncated or damaged lines."""
