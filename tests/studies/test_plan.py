@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def train(job: Job, score: float, test: float = 0.5) -> None:
     values = values_of(job.overrides)
     metrics = {"val/accuracy": score, "test/accuracy": test}
     summary = summary_of(values["model"], "classification", metrics, {}, int(values["seed"])) | {"train_flops": 200}
+    summary["command"] = shlex.join(["triptych", "train", *job.arguments])
     job.directory.mkdir(parents=True, exist_ok=True)
     (job.directory / "summary.json").write_text(json.dumps(summary))
     settings = {"seed": int(values["seed"]), "optimizer": {"lr": float(values["optimizer.lr"])}}
@@ -173,6 +175,34 @@ def test_seeds_of_trials_are_not_judged() -> None:
         plan_study(make_study(tune="optimizer.lr=1,2 seed=2"), [])
     with pytest.raises(ConfigError, match="seed=101 is also a seed"):
         plan_study(make_study(), ["seed=range(100,103)"])
+
+
+def test_a_run_of_other_settings_is_not_taken_for_one_of_the_study() -> None:
+    """As after an edit of its file."""
+
+    def with_steps(steps: str) -> Study:
+        second = f"model=decoder_only{steps and ' trainer.max_steps='}{steps}"
+        return make_study(variants={"first": "model=encoder_only", "second": second})
+
+    plan = train_all(with_steps("100"), peak_at(first=0.002, second=0.002))
+    assert plan_study(with_steps("1e2"), []).jobs.keys() == plan.jobs.keys(), "the same number"
+    said = (
+        r"second/seed-101--optimizer.lr-0.001: the run was trained with trainer.max_steps=100, but study mine now has "
+        r"trainer.max_steps={}. Move or delete this directory to train it again"
+    )
+    for steps, shown in (("90", "90"), ("", "the default")):
+        with pytest.raises(ConfigError, match=said.format(shown)):
+            plan_study(with_steps(steps), [])
+    variants = {
+        "before": "model=encoder_only",
+        "first": "model=encoder_only",
+        "second": "model=full init_from={before}",
+    }
+    plan = train_all(make_study(variants=variants, name="chain"), lambda name, rate, seed: 0.9 - rate)
+    (source, *_) = plan.trials["before"]
+    train(source, 2.0)  # now the best, so that others would start from it
+    with pytest.raises(ConfigError, match=r"chain/second/.*: the run was trained with init_from="):
+        plan_study(make_study(variants=variants, name="chain"), [])
 
 
 def test_a_source_has_one_run_per_seed() -> None:

@@ -7,6 +7,7 @@
 """
 # Takes a DictConfig: a job has one, which Hydra composes for a sweep.
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ from triptych.report.read_records import RecordedRun, RunSet, find_runs
 from triptych.report.statistics.edges import Edge
 from triptych.report.statistics.metrics import validation_key
 from triptych.report.statistics.reach import cost_to_reach
+from triptych.storage.redaction import REDACTED
+from triptych.storage.run_directory import RunDirectory
 from triptych.studies.findings import claimed_group, name_measure
 from triptych.studies.study import REFERENCE, Study, StudyTrial, Tuning, override_key, values_of
 
@@ -248,7 +251,26 @@ def _list_jobs(study: Study, plan: StudyPlan, variant: str, more: Sequence[str],
         folder = NOT_PLAIN.sub(".", "--".join(f"{key}-{value}" for key, value in shown.items()))
         title = " ".join([variant, *(f"{key}={value}" for key, value in shown.items())])
         jobs.append(Job(overrides, study.folder / variant / folder, DictConfig({}), title))
+        _check_settings(study, jobs[-1])
     return jobs
+
+
+def _check_settings(study: Study, job: Job) -> None:
+    """Raises an error if a finished run was trained with other overrides: the study has changed since, or the best
+    trial of the variant that it starts from."""
+    try:
+        command = json.loads(RunDirectory(job.directory).record.read_text(encoding="utf-8"))["command"]
+        before = values_of([word for word in shlex.split(command) if "=" in word and not word.startswith("-")])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # not finished, or damaged: see read_runs
+        return
+    now = values_of(job.overrides)
+    for key in sorted({*before, *now} - {"run_dir"}):
+        old, new = (own.get(key, "the default") for own in (before, now))
+        if old != new and REDACTED not in old and len({*_numbers([old, new])}) != 1:
+            raise ConfigError(
+                f"{job.directory}: the run was trained with {key}={old}, but study {study.name} now has {key}={new}. "
+                "Move or delete this directory to train it again"
+            )
 
 
 def _find_source(study: Study, plan: StudyPlan, variant: str, seed: str) -> Path:
