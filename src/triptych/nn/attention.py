@@ -281,6 +281,8 @@ class MultiHeadAttention(nn.Module):
 
     has_all_pairs: ClassVar[bool] = True
     """Whether each pair of positions has a score, which a mask or a bias may change."""
+    is_recurrent: bool = False
+    """Whether each position reads a state of fixed size in place of the earlier positions."""
     max_positions: int | None = None
 
     def __init__(
@@ -381,9 +383,10 @@ class MultiHeadAttention(nn.Module):
     @property
     def projects_at_once(self) -> bool:
         """Whether queries, keys and values are computed by ``project`` of the same states, from plain linear layers."""
-        if self.is_cross or any(type(layer) is not nn.Linear for layer in (self.q, self.k, self.v)):
+        kind = type(self)
+        if self.is_cross or (kind.forward, kind._project) != (MultiHeadAttention.forward, MultiHeadAttention._project):
             return False
-        return (type(self).forward, type(self)._project) == (MultiHeadAttention.forward, MultiHeadAttention._project)
+        return all(type(layer) is nn.Linear for layer in (self.q, self.k, self.v))
 
     def _project(self, x: Float[Tensor, "batch length d_model"]) -> tuple[Tensor, ...]:
         """Returns queries, keys and values of self-attention with all heads concatenated."""

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from small_models import random_model, randomize
 from triptych.models.generation import Sampling, generate
 from triptych.models.generation.decoding_copy import FEW_ROWS, DecodingCopies, DecodingParts, copied
-from triptych.nn import LongformerAttention, PerformerAttention
+from triptych.nn import LongformerAttention, PerformerAttention, ReformerAttention
 
 BLOCKS: list[dict[str, Any]] = [
     {},
@@ -23,6 +23,7 @@ BLOCKS: list[dict[str, Any]] = [
     {"qk_norm": "all", "position": "alibi", "k_bias": False},
     {"attends": LongformerAttention},
     {"attends": PerformerAttention},
+    {"attends": ReformerAttention},
 ]
 
 
