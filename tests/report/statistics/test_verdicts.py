@@ -16,7 +16,7 @@ from scipy import stats
 
 from triptych.config.overrides import read_value, write_override
 from triptych.launch.sweep import split_sweep
-from triptych.report.read_records import RecordedRun, find_runs
+from triptych.report.read_records import Curve, RecordedRun, find_runs
 from triptych.report.statistics.audit import audit
 from triptych.report.statistics.groups import Group, group_runs
 from triptych.report.statistics.significance import Welch
@@ -162,6 +162,27 @@ def test_the_floor_of_a_corpus_is_that_of_guessing(write_run, tmp_path: Path, fl
     verdict = judge(groups_of(tmp_path)["classification"])
     assert verdict.winner == winner
     assert ("no variant is better than guessing" in verdict.reasons) == (winner is None)
+
+
+def test_the_end_of_a_run_is_not_its_floor(write_run, tmp_path: Path) -> None:
+    """With one validation, at the end, the worst run would have failed; guessing bytes takes 8 bits for each."""
+    for architecture, values in (("decoder_only", (2.43, 2.44, 2.45)), ("full", (2.54, 2.55, 2.56))):
+        for seed, value in enumerate(values, start=1):
+            names = [f"{split}/{of}bits_per_byte" for split in ("test", "val") for of in ("", "continuation_")]
+            metrics = dict.fromkeys(names, value)
+            write_run(architecture, "language_modeling", metrics, seed=seed)
+    group = groups_of(tmp_path)["language_modeling"]
+    assert group.floor == 8
+    assert judge(group).winner == "decoder_only"
+    metric = replace(group.metric, name="loss")
+
+    def floor(step: int) -> float | None:
+        curve = Curve((step, 90), (5.0, 2.4))
+        curves = {"val/bits_per_byte": curve, "val/continuation_bits_per_byte": curve}
+        runs = [replace(run, steps=100, curves=curves) for run in group.runs]
+        return Group(group.task, group.data, metric, tuple(runs)).floor
+
+    assert (floor(9), floor(10)) == (5.0, None)
 
 
 def test_denoising_is_not_comparable(judged) -> None:

@@ -41,6 +41,8 @@ MOST_IN_LABELS = 4
 """Settings in the label of a configuration."""
 MOST_LEVELS = 12
 """Levels that a verdict lists, and of which each pair is compared."""
+EARLY = 0.1
+"""The share of the steps of a run before which a validation shows what an untrained network scores."""
 MOST_SHOWN = 20
 """Configurations in charts."""
 
@@ -106,8 +108,8 @@ class Group:
     @property
     def floor(self) -> float | None:
         """The score of guessing: what the corpus knows (``Corpus``), otherwise that of the most frequent class for
-        accuracy, 0 for other shares of right answers, or else the worst score of a first validation. None if
-        unknown."""
+        accuracy, 0 for other shares of right answers, 8 bits per byte, or else the worst score of a first validation
+        in the first tenth of a run. None if unknown."""
         known = [
             run.floor[key] for run in self.runs if run.floor and (key := metric_key(self.metric, run)) in run.floor
         ]
@@ -117,8 +119,11 @@ class Group:
             return self.commonest_class[0]
         if self.metric.unit == "%" and self.metric.higher_is_better and self.metric.name != "accuracy":
             return 0.0
-        curves = [run.curves.get(validation_key(self.metric, run)) for run in self.runs]
-        first = [curve.values[0] for curve in curves if curve and math.isfinite(curve.values[0])]
+        if self.metric.name.endswith("bits_per_byte"):
+            return 8.0
+        curves = [(run.curves.get(validation_key(self.metric, run)), run.steps) for run in self.runs]
+        early = [curve.values[0] for curve, steps in curves if curve and curve.steps[0] < EARLY * steps]
+        first = [value for value in early if math.isfinite(value)]
         return (min if self.metric.higher_is_better else max)(first, default=None)
 
     @property
