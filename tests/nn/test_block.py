@@ -10,7 +10,20 @@ from torch.testing import assert_close
 
 from parts import NORMS, RESIDUALS, make_sizes
 from small_models import randomize
-from triptych.nn import FeedForward, GatedFeedForward
+from triptych.nn import (
+    AttentionMask,
+    Block,
+    DetachedLayerNorm,
+    DynamicTanh,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    NoFeedForward,
+    NoNorm,
+    NoResidual,
+    Residual,
+)
 
 ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "relu": lambda x: max(x, 0.0),
@@ -19,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "quick_gelu": lambda x: x / (1 + math.exp(-1.702 * x)),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu_squared": lambda x: max(x, 0.0) ** 2,
+    "identity": lambda x: x,
 }
 
 
@@ -69,8 +83,35 @@ class TestNorm:
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
         assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
+    @pytest.mark.parametrize("bias", [True, False])
+    def test_detached_statistics(self, bias: bool) -> None:
+        """The values of a layer norm; gradients as if mean and variance were numbers."""
+        norm, usual = (randomize(kind(8, eps=0.1, bias=bias)) for kind in (DetachedLayerNorm, LayerNorm))
+        usual.load_state_dict(norm.state_dict())
+        x = (torch.randn(2, 3, 8) + 1).requires_grad_()
+        y = norm(x)
+        assert_close(y, usual(x), atol=1e-6, rtol=1e-5)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        scale = (x.double().var(-1, correction=0, keepdim=True) + 0.1).rsqrt()
+        assert_close(gradient.double(), norm.weight * scale, atol=1e-6, rtol=1e-5)
+
+    def test_dynamic_tanh_is_the_formula(self) -> None:
+        norm, x = randomize(DynamicTanh(8, initial_scale=0.7)), torch.randn(2, 3, 8)
+        expected = norm.weight * torch.tanh(norm.scale.double() * x.double()) + norm.bias
+        assert_close(norm(x).double(), expected, atol=1e-6, rtol=1e-5)
+        assert DynamicTanh(8).scale.item() == 0.5
+
+    def test_none(self) -> None:
+        x = torch.randn(2, 8)
+        assert NoNorm(8)(x) is x
+
 
 class TestResidual:
+    @pytest.mark.parametrize("norm", [LayerNorm, NoNorm])
+    def test_none(self, norm: type) -> None:
+        x, without = torch.randn(2, 3, 8), randomize(NoResidual(make_sizes(d_model=8), norm))
+        assert_close(without(x, torch.sin), torch.sin(without.norm(x)))
+
     @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
     def test_pre_and_post(self, norm: str) -> None:
         x = torch.randn(2, 3, 8)
@@ -88,3 +129,30 @@ class TestResidual:
         assert ((branch.abs() < 1e-5) | ((branch - 2).abs() < 1e-5)).all()
         assert 0 < (branch > 1).double().mean() < 1
         assert_close(residual.eval()(x, torch.ones_like), x + 1)
+
+
+@pytest.mark.parametrize("residual", [*RESIDUALS.values(), NoResidual])
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_block_without_a_feed_forward_sub_layer(residual: type[Residual], cross: bool) -> None:
+    """The same as with one that gives zeros, but for a norm after the sum."""
+    sizes, x, memory = make_sizes(d_model=8, num_heads=2), torch.randn(2, 3, 8), torch.randn(2, 4, 8)
+    parts = {"attention": MultiHeadAttention, "residual": residual, "norm": LayerNorm, "cross_attention": cross}
+    block = randomize(Block(sizes, 0, feed_forward=NoFeedForward, **parts))
+    assert not [name for name, _ in block.named_parameters() if "feed_forward" in name]
+    given = {"attention_mask": AttentionMask(), "memory_attention_mask": AttentionMask()}
+    y = block(x, memory=memory if cross else None, **given)
+    if residual in (NoResidual, RESIDUALS["post_norm"]):
+        assert not torch.equal(y, x)
+        return
+    whole = Block(sizes, 0, feed_forward=FeedForward, **parts)
+    whole.load_state_dict(block.state_dict(), strict=False)
+    with torch.no_grad():
+        for parameter in (*whole.feed_forward.down.parameters(), *norms_after(whole)):
+            parameter.zero_()
+    assert_close(y, whole(x, memory=memory if cross else None, **given))
+
+
+def norms_after(block: Block) -> list[nn.Parameter]:
+    """The parameters of a norm of the feed-forward sub-layer's output, which may have a bias."""
+    norm = getattr(block.feed_forward_residual, "output_norm", getattr(block.feed_forward_residual, "norm", None))
+    return [] if norm is None else [*norm.parameters()]

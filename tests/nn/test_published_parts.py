@@ -16,7 +16,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 import oracle  # noqa: F401 - no progress bars
 from parts import choose_parts, make_sizes, make_stack
 from small_models import randomize
-from triptych.nn import AttentionMask, Block, MultiHeadAttention, RMSNorm, Rotary
+from triptych.nn import AttentionMask, Block, MultiHeadAttention, RMSNorm, Rotary, SharedAttention
 from triptych.report.attention_maps import record_attention
 
 SIZES: dict[str, Any] = {"d_model": 24, "num_heads": 4, "bias": False}
@@ -168,3 +168,16 @@ def test_a_sandwich() -> None:
     expected = theirs(x, position_embeddings=rope(rotary), attention_mask=FUTURE)
     found = ours(x, attention_mask=AttentionMask(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", ["qk", "kv", "qkv"])
+def test_shared_projections(shared: Any) -> None:
+    """The same as equal ones; cross-attention has all of them."""
+    sizes, x, causal = make_sizes(**SIZES), torch.randn(2, LENGTH, 24), AttentionMask(causal=True)
+    part, usual = randomize(SharedAttention(sizes, shared=shared)), MultiHeadAttention(sizes)
+    own = part.state_dict()
+    names = {"k": "q" if "q" in shared else "k", "v": {"qk": "v", "kv": "k", "qkv": "q"}[shared]}
+    usual.load_state_dict(own | {f"{name}.weight": own[f"{other}.weight"] for name, other in names.items()})
+    assert {name[0] for name in own} == {"q", "o", *names.values()}
+    assert_close(part(x, attention_mask=causal), usual(x, attention_mask=causal))
+    assert hasattr(SharedAttention(sizes, cross=True, shared=shared), "v")

@@ -57,7 +57,7 @@ class DecoderOnly(GenerativeNetwork):
             other = "PrefixLM has a bidirectional prefix" if self.is_causal else "DecoderOnly is causal"
             raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
         if not (self.is_causal or decoder.has_all_pairs):
-            kind = type(decoder.layers[0].self_attention).__name__.removesuffix("Attention").lower()
+            kind = decoder.layers[0].get_submodule("self_attention").choice
             raise ValueError(
                 f"block/attention={kind} has no mask over pairs of positions, so attention within the prefix cannot "
                 "be bidirectional; use model=decoder_only or full, or block/attention=multi_head"

@@ -4,8 +4,9 @@ Tested by tests/models/test_model_properties.py and tests/models/test_model_erro
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from triptych.models.generation.decoding_copy import DecodingCopies
 from triptych.models.generation.incremental_decoder import GenerativeNetwork, IncrementalDecoder
 from triptych.nn import Embedding, Head, PackedLayout, PatchEmbedding, Stack, Targets
 from triptych.nn.network import Inputs
+
+Memory = Literal["all", "last"]
 
 
 class EncoderDecoder(GenerativeNetwork):
@@ -27,6 +30,8 @@ class EncoderDecoder(GenerativeNetwork):
         tie_word_embeddings: whether the head's matrix is the token table.
         source_embedding: embeds the source: tokens with a separate table (T5Gemma, Zhang et al. 2025), audio frames
             (Whisper, Radford et al. 2022) or image patches; None: ``embedding``.
+        memory: all states of the encoder, or only the last one, a vector of fixed size (Sutskever et al. 2014; see
+            ``last_states``).
 
     Raises:
         ValueError: a stack has the wrong kind, the widths differ, or the tied matrices differ in shape.
@@ -44,6 +49,7 @@ class EncoderDecoder(GenerativeNetwork):
         head: Head,
         tie_word_embeddings: bool = False,
         source_embedding: Inputs | None = None,
+        memory: Memory = "all",
     ) -> None:
         super().__init__(
             embedding=embedding, stacks=(encoder, decoder), head=head, tie_word_embeddings=tie_word_embeddings
@@ -60,6 +66,7 @@ class EncoderDecoder(GenerativeNetwork):
         if isinstance(source_embedding, PatchEmbedding):
             source_embedding.check_max_positions(encoder.max_positions, "encoder")
         self.encoder, self.decoder, self.source_embedding = encoder, decoder, source_embedding
+        self.memory = memory
         self.decode_steps, self.decoding_copies = DecodeStepPool(), DecodingCopies()
 
     @property
@@ -96,6 +103,8 @@ class EncoderDecoder(GenerativeNetwork):
         sources = None if source_lengths is None else PackedLayout(source_lengths, source.device)
         documents = None if lengths is None else PackedLayout(lengths, tokens.device)
         memory, memory_mask = self.encode(source, source_mask, sources, num_global_tokens)
+        if self.memory == "last" and source_lengths is not None:
+            sources = PackedLayout([1] * len(source_lengths), source.device)
         states = self.decoder(
             self.embedding(tokens),
             mask=mask,
@@ -121,7 +130,13 @@ class EncoderDecoder(GenerativeNetwork):
             num_global_tokens: see ``Stack.forward``.
         """
         x, mask = self.embed(self.source_embedding or self.embedding, source, source_mask)
-        return self.encoder(x, mask=mask, documents=documents, num_global_tokens=num_global_tokens), mask
+        states = self.encoder(x, mask=mask, documents=documents, num_global_tokens=num_global_tokens)
+        if self.memory == "all":
+            return states, mask
+        if documents is not None:
+            states, mask = documents.padded(states), documents.mask
+        last = last_states(states, mask, in_both_directions=self.encoder.is_recurrent)
+        return last if documents is None else last.transpose(0, 1), None
 
     def continuation(
         self,
@@ -140,3 +155,27 @@ class EncoderDecoder(GenerativeNetwork):
         """
         memory, memory_mask = self.encode(source, source_mask)
         return IncrementalDecoder(self, capacity=capacity, memory=memory, memory_mask=memory_mask)
+
+
+def last_states(
+    states: Float[Tensor, "batch length d_model"],
+    mask: Bool[Tensor, "batch length"] | None,
+    *,
+    in_both_directions: bool,
+) -> Float[Tensor, "batch 1 d_model"]:
+    """Returns the state of the last non-padding position.
+
+    Args:
+        mask: True at non-padding positions, which come first; None: no padding.
+        in_both_directions: whether the second half of each vector was computed from the end, and so is taken from the
+            first position.
+    """
+    if mask is None:
+        last = states[:, -1:]
+    else:
+        ends = (mask.sum(1) - 1).clamp(min=0)
+        last = states.gather(1, ends[:, None, None].expand(-1, 1, states.shape[2]))
+    if not in_both_directions:
+        return last
+    half = states.shape[2] // 2
+    return torch.cat((last[..., :half], states[:, :1, half:]), -1)

@@ -165,10 +165,11 @@ class TrainingCost:
         stack: Stack = getattr(self.network, part)
         window = stack.windows[layer]
         if (part, window, length) not in self._of_layers:
-            x = torch.zeros(1, length, stack.d_model, device="meta")
+            attention = stack.layers[layer].get_submodule("self_attention")
+            dtype = next(attention.parameters()).dtype
+            x = torch.zeros(1, length, stack.d_model, device="meta", dtype=dtype)
             attention_mask = stack.attention_mask(length, x.device, window=window)
             bias = stack.position.bias(length, length)
-            attention = stack.layers[layer].get_submodule("self_attention")
             with torch.no_grad(), FlopCounterMode(display=False) as counter:
                 attention(x, attention_mask=attention_mask, bias=bias)
             self._of_layers[part, window, length] = counter.get_total_flops()

@@ -3,7 +3,7 @@
 from triptych.nn.attention import MultiHeadAttention, PairwiseAttention, SubquadraticAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.embedding import Embedding, PatchEmbedding
-from triptych.nn.feed_forward import FeedForward, GatedFeedForward
+from triptych.nn.feed_forward import FeedForward, GatedFeedForward, NoFeedForward
 from triptych.nn.frames import FrameEmbedding
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
@@ -12,7 +12,7 @@ from triptych.nn.linformer_attention import LinformerAttention
 from triptych.nn.longformer_attention import LongformerAttention
 from triptych.nn.masks import AttentionMask
 from triptych.nn.network import Network
-from triptych.nn.norm import LayerNorm, RMSNorm
+from triptych.nn.norm import DetachedLayerNorm, DynamicTanh, LayerNorm, NoNorm, RMSNorm
 from triptych.nn.packing import PackedLayout
 from triptych.nn.performer_attention import PerformerAttention
 from triptych.nn.positions import (
@@ -25,8 +25,19 @@ from triptych.nn.positions import (
     SinusoidalPositions,
     sinusoids,
 )
+from triptych.nn.recurrence import MinGRU, Recurrence
 from triptych.nn.reformer_attention import ReformerAttention
-from triptych.nn.residual import Parallel, ParallelNorms, PostNorm, PreNorm, Residual, ResPostNorm, SandwichNorm
+from triptych.nn.residual import (
+    NoResidual,
+    Parallel,
+    ParallelNorms,
+    PostNorm,
+    PreNorm,
+    Residual,
+    ResPostNorm,
+    SandwichNorm,
+)
+from triptych.nn.shared_attention import SharedAttention
 from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
 
@@ -34,6 +45,8 @@ __all__ = [
     "Alibi",
     "AttentionMask",
     "Block",
+    "DetachedLayerNorm",
+    "DynamicTanh",
     "Embedding",
     "FeedForward",
     "FrameEmbedding",
@@ -44,8 +57,12 @@ __all__ = [
     "LearnedPositions",
     "LinformerAttention",
     "LongformerAttention",
+    "MinGRU",
     "MultiHeadAttention",
     "Network",
+    "NoFeedForward",
+    "NoNorm",
+    "NoResidual",
     "PackedLayout",
     "PairwiseAttention",
     "Parallel",
@@ -56,6 +73,7 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "RMSNorm",
+    "Recurrence",
     "ReformerAttention",
     "RelativeBias",
     "ResPostNorm",
@@ -63,6 +81,7 @@ __all__ = [
     "RopeScaling",
     "Rotary",
     "SandwichNorm",
+    "SharedAttention",
     "SinusoidalPositions",
     "Sizes",
     "Stack",

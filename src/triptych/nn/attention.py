@@ -376,6 +376,11 @@ class MultiHeadAttention(nn.Module):
         return y if memory is None else y.view(batch, queries, -1)
 
     @property
+    def choice(self) -> str:
+        """The choice of block/attention."""
+        return type(self).__name__.removesuffix("Attention").lower()
+
+    @property
     def joins_bias(self) -> bool:
         """Whether it computes ``attend`` without a cap, which needs mask and bias apart."""
         return self.softcap is None and type(self)._attend is MultiHeadAttention._attend

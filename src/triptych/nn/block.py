@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from triptych.nn.attention import MultiHeadAttention
+from triptych.nn.feed_forward import NoFeedForward
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import AttentionMask
 from triptych.nn.positions import Angles, MemoryAngles
@@ -60,8 +61,10 @@ class Block(nn.Module):
             self.self_residual.norm = nn.Identity()
         self.cross_attention = attention(sizes, layer, cross=True) if cross_attention else None
         self.cross_residual = residual(sizes, norm) if cross_attention and not self.self_residual.is_parallel else None
-        self.feed_forward = feed_forward(sizes)
-        self.feed_forward_residual = None if self.self_residual.is_parallel else residual(sizes, norm)
+        made = feed_forward(sizes)
+        self.feed_forward = None if isinstance(made, NoFeedForward) else made
+        has_own = self.feed_forward is not None and not self.self_residual.is_parallel
+        self.feed_forward_residual = residual(sizes, norm) if has_own else None
 
     def forward(
         self,
@@ -102,19 +105,27 @@ class Block(nn.Module):
             )
             return y
 
+        def feed(x: Tensor) -> Tensor:
+            assert self.feed_forward is not None
+            y: Tensor = self.feed_forward(x)
+            return y
+
         def all_at_once(x: Tensor) -> Tensor:
-            y: Tensor = attend(x) + self.feed_forward(x)
+            y = attend(x) if self.feed_forward is None else attend(x) + feed(x)
             return y if self.cross_attention is None else y + look(x)
 
-        if self.feed_forward_residual is None:
+        if self.self_residual.is_parallel:
             x = self.self_residual(x, all_at_once)
         elif isinstance(self.self_residual, ParallelNorms):
-            assert isinstance(self.feed_forward_residual, ParallelNorms)
-            y = x + self.self_residual.added(x, attend) + self.feed_forward_residual.added(x, self.feed_forward)
-            x = y + self.cross_residual.added(x, look) if isinstance(self.cross_residual, ParallelNorms) else y
+            sublayers = ((self.feed_forward_residual, feed), (self.cross_residual, look))
+            y = x + self.self_residual.added(x, attend)
+            for residual, sublayer in sublayers:
+                y = y + residual.added(x, sublayer) if isinstance(residual, ParallelNorms) else y
+            x = y
         else:
             x = self.self_residual(x, attend)
             if self.cross_residual is not None:
                 x = self.cross_residual(x, look)
-            x = self.feed_forward_residual(x, self.feed_forward)
+            if self.feed_forward_residual is not None:
+                x = self.feed_forward_residual(x, feed)
         return x

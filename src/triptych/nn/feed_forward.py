@@ -13,13 +13,18 @@ from torch import Tensor, nn
 
 from triptych.nn.sizes import Sizes
 
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "relu_squared"]
+ActivationName = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "relu_squared", "identity"]
 
 
 def relu_squared(x: Tensor) -> Tensor:
     """max(x, 0)^2. So et al. 2021 (Primer), section 4."""
     y = F.relu(x)
     return y * y  # autocast would compute a power in float32
+
+
+def identity(x: Tensor) -> Tensor:
+    """x: the sub-layer is linear."""
+    return x
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -34,6 +39,7 @@ ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
     "silu": F.silu,
     "relu_squared": relu_squared,
+    "identity": identity,
 }
 
 
@@ -42,7 +48,7 @@ class FeedForward(nn.Module):
 
     Args:
         sizes: sizes of the stack.
-        activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu or relu_squared.
+        activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu, relu_squared or identity.
         dropout: probability of dropping a hidden unit.
     """
 
@@ -64,7 +70,7 @@ class GatedFeedForward(nn.Module):
 
     Args:
         sizes: sizes of the stack.
-        activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu or relu_squared.
+        activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu, relu_squared or identity.
         dropout: probability of dropping a hidden unit.
     """
 
@@ -80,3 +86,14 @@ class GatedFeedForward(nn.Module):
         """Computes each position separately."""
         y: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
         return y
+
+
+class NoFeedForward(nn.Module):
+    """No sub-layer: a block then has only its attention.
+
+    Args:
+        sizes: sizes of the stack.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()

@@ -50,6 +50,8 @@ class LayerCache:
         self.capacity = capacity
         self.length = 0
         self._buffers: tuple[Tensor, Tensor] | None = None
+        self._is_state = False
+        self._of_outputs: LayerCache | None = None
 
     def append(
         self, keys: Float[Tensor, "batch kv_heads new width"], values: Float[Tensor, "batch kv_heads new head_dim"]
@@ -69,6 +71,26 @@ class LayerCache:
             buffer.narrow(2, start, new.shape[2]).copy_(new)
         self.length = end
 
+    def keep_state(self, state: Float[Tensor, "batch states 1 width"], num_new: int) -> None:
+        """Replaces the state of a recurrence, which stands for all positions so far.
+
+        Args:
+            num_new: number of new positions.
+        """
+        self._buffers, self._is_state = (state, state[:, :0]), True
+        self.length += num_new
+
+    @property
+    def of_outputs(self) -> "LayerCache":
+        """The keys and values of a recurrence's outputs, which it may attend to."""
+        self._of_outputs = self._of_outputs or LayerCache(self.capacity)
+        return self._of_outputs
+
+    @property
+    def state(self) -> Float[Tensor, "batch states 1 width"] | None:
+        """The state of a recurrence; None: no position so far."""
+        return None if self._buffers is None else self._buffers[0]
+
     @property
     def is_filled(self) -> bool:
         """Whether anything is stored."""
@@ -81,6 +103,8 @@ class LayerCache:
         """All keys and values stored so far."""
         assert self._buffers is not None
         keys, values = self._buffers
+        if self._is_state:
+            return keys, values
         return keys.narrow(2, 0, self.length), values.narrow(2, 0, self.length)
 
     def hold(
@@ -102,6 +126,8 @@ class LayerCache:
             new[:, :, : self.length].index_copy_(0, moves.places, moved)
             filled.append(new[: moves.count])
         self._buffers = filled[0], filled[1]
+        if self._of_outputs is not None:
+            self._of_outputs.select(moves)
 
     def join(self, other: "LayerCache", *, length: int, capacity: int, skipped: bool) -> None:
         """Appends the rows of another cache. Missing positions are zeros.
@@ -112,6 +138,12 @@ class LayerCache:
             skipped: whether positions are added and removed at the beginning; otherwise at the end.
         """
         both = zip(self.contents, other.contents, strict=True)
+        if self._is_state:
+            if self._of_outputs is not None:
+                self._of_outputs.join(other.of_outputs, length=length, capacity=capacity, skipped=skipped)
+            states, rests = map(torch.cat, both)
+            self._buffers, self.length, self.capacity = (states, rests), length, capacity
+            return
         keys, values = (torch.cat([fit_places(part, 2, length, capacity, skipped) for part in parts]) for parts in both)
         self._buffers, self.length, self.capacity = (keys, values), length, capacity
 

@@ -56,6 +56,15 @@ class PreNorm(Residual):
         return y
 
 
+class NoResidual(PreNorm):
+    """dropout(f(norm(x))), without a connection around f."""
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        return self.added(x, sublayer)
+
+
 class SandwichNorm(PreNorm):
     """x + dropout(norm_2(f(norm(x)))): the output is normalised, too. Ding et al. 2021 (CogView), section 2.3; as in
     Gemma 2."""

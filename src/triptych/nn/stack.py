@@ -56,6 +56,7 @@ class Stack(nn.Module):
 
     Attributes:
         max_positions: maximum number of positions; None: no limit.
+        is_recurrent: whether recurrences replace self-attention.
 
     Raises:
         ValueError: the sizes are invalid.
@@ -122,18 +123,27 @@ class Stack(nn.Module):
         self.position = position(sizes)
         rooms = (self.position.max_positions, self._attention.max_positions)
         self.max_positions = min((room for room in rooms if room is not None), default=None)
-        self.has_all_pairs = self._attention.has_all_pairs
+        self.has_all_pairs, self.is_recurrent = self._attention.has_all_pairs, self._attention.is_recurrent
         if self.position.has_bias and not self.has_all_pairs:
-            scheme = re.sub("(?<!^)(?=[A-Z])", "_", type(self.position).__name__).lower()
-            kind = type(self._attention).__name__.removesuffix("Attention").lower()
             raise ValueError(
-                f"block/position={scheme} adds a bias to the score of each pair of positions, but "
-                f"block/attention={kind} computes no such scores; use block/position=rotary, learned or sinusoidal"
+                f"block/position={self._scheme} adds a bias to the score of each pair of positions, but "
+                f"block/attention={self._attention.choice} computes no such scores; use block/position="
+                f"{'none' if self.is_recurrent else 'rotary'}, learned or sinusoidal"
+            )
+        if self.is_recurrent and type(self.position).angles is not Position.angles:
+            raise ValueError(
+                f"block/position={self._scheme} rotates queries and keys, but block/attention={self._attention.choice} "
+                "has none; use block/position=none, learned or sinusoidal"
             )
         self.embed_norm = norm(d_model) if embed_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.final_norm = norm(d_model) if blocks[-1].self_residual.needs_final_norm else nn.Identity()
         initialize_stack(self)
+
+    @property
+    def _scheme(self) -> str:
+        """The choice of block/position."""
+        return re.sub("(?<!^)(?=[A-Z])", "_", type(self.position).__name__).lower()
 
     @property
     def _attention(self) -> MultiHeadAttention:
@@ -377,10 +387,11 @@ def initialize_stack(stack: "Stack") -> None:
             initialize_linear(module)
     stack.position.reset_parameters()
     outputs = [
-        [module for module in sublayer.modules() if isinstance(module, nn.Linear)][-1]
+        linear[-1]
         for block in stack.layers
         for sublayer in (block.self_attention, block.cross_attention, block.feed_forward)
-        if isinstance(sublayer, nn.Module)
+        if isinstance(sublayer, nn.Module) and not (isinstance(sublayer, MultiHeadAttention) and sublayer.is_recurrent)
+        if (linear := [module for module in sublayer.modules() if isinstance(module, nn.Linear)])
     ]
     for output in outputs:
         initialize_linear(output, scale=len(outputs) ** -0.5)

@@ -147,7 +147,7 @@ class Activations:
             row = self._attention(block.self_attention, kinds, length, local)
             if block.cross_attention is not None:
                 row += self._cross_attention(block.cross_attention, length, source)
-            position = self._feed_forward(block.feed_forward, d)
+            position = 0 if block.feed_forward is None else self._feed_forward(block.feed_forward, d)
             for residual in block.children():
                 if isinstance(residual, Residual):
                     position += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)

@@ -125,8 +125,8 @@ def attention_record(task: Task, splits: Splits, count: int = 2) -> dict[str, An
 def recordable_length(task: Task, count: int) -> int:
     """The most tokens per text such that ``count`` texts fit into MOST_BYTES."""
     attentions = [module for module in task.network.modules() if isinstance(module, MultiHeadAttention)]
-    matrices = sum(module.q.out_features // module.head_dim for module in attentions)
-    return min(MOST_TOKENS, math.isqrt(MOST_BYTES // (count * matrices * len("999,"))))
+    matrices = sum(module.q.out_features // module.head_dim for module in attentions if not module.is_recurrent)
+    return min(MOST_TOKENS, math.isqrt(MOST_BYTES // (count * max(matrices, 1) * len("999,"))))
 
 
 def is_recordable(maps: AttentionMaps, longest: int) -> bool:

@@ -130,7 +130,7 @@ class TestServes:
 
     @torch.no_grad()
     def test_layers_of_ones_own(self) -> None:
-        """As adapters put them in the place of linear layers."""
+        """As adapters replace linear layers by them."""
 
         class Shifted(nn.Linear):
             def forward(self, input: Tensor) -> Tensor:
