@@ -77,7 +77,7 @@ class LayerCache:
         Args:
             num_new: number of new positions.
         """
-        self._buffers, self._is_state = (state, state[:, :0]), True
+        self._buffers, self._is_state = (state, state[..., :0]), True
         self.length += num_new
 
     @property

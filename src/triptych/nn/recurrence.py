@@ -23,7 +23,7 @@ Cell = Literal["tanh", "lstm", "gru"]
 CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"tanh": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 NOTHING = -1e30
 """The logarithm of 0; infinite numbers have no gradient."""
-State = Float[Tensor, "batch states 1 d_model"]
+State = Float[Tensor, "batch states 1 state_width"]
 """h of each row, and c of an LSTM."""
 
 
