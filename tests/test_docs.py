@@ -13,7 +13,7 @@ from triptych import report
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("page", ["concepts.md", "api/python.md"])
+@pytest.mark.parametrize("page", ["concepts.md", "api/python.md", "api/inspection.md"])
 def test_the_samples_of_a_page(page: str) -> None:
     """One after the other, in one session; those of the concepts check themselves."""
     samples = re.findall("^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.S | re.M)

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.3.0"
-__all__ = ["load"]
+__all__ = ["load", "record"]
 
 if TYPE_CHECKING:
     from triptych.assembly.restore import load
+    from triptych.inspection import record
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from triptych.assembly.restore import load
 
         return load
+    if name == "record":
+        from triptych.inspection import record
+
+        return record
     raise AttributeError(f"module 'triptych' has no attribute {name!r}")

@@ -141,6 +141,11 @@ class Stack(nn.Module):
         initialize_stack(self)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether training runs compiled blocks, which call no hooks."""
+        return bool(self._compiled)
+
+    @property
     def _scheme(self) -> str:
         """The choice of block/position."""
         return re.sub("(?<!^)(?=[A-Z])", "_", type(self.position).__name__).lower()
