@@ -83,7 +83,7 @@ class Work:
             causal=self.causal,
             max_length=self.length,
             position=Rotary,
-            attention=partial(ATTENTION[self.attention], windows=[self.window])
+            attention=partial(ATTENTION[self.attention], sliding_windows=[self.window])
             if self.window
             else ATTENTION[self.attention],
             feed_forward=partial(FeedForward, activation="gelu"),
