@@ -1,7 +1,7 @@
 """Probes: each answer against an independent statement, their optimum against all texts, splits, axes and refusals."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
@@ -16,12 +16,17 @@ from triptych.data.corpora.synthetic import (
     Addition,
     Brackets,
     Copy,
+    Distance,
     ListOps,
     Majority,
+    Mappings,
     Needle,
     Parity,
     Recall,
+    Relations,
     Reverse,
+    Roles,
+    Senses,
     Sort,
     SyntheticCorpus,
 )
@@ -45,6 +50,16 @@ SIZES: dict[type[SyntheticCorpus], dict[str, Any]] = {
         "min_length": 12, "max_length": 16, "test_max_length": 24,
     },
     Needle: {"vocabulary": 12, "needles": 3, **LENGTHS},
+    Distance: {"vocabulary": 12, "fillers": 3, "pairs": [1, 3], "gaps": [2, 5], "test_gaps": [2, 5, 9]},
+    Relations: {
+        "keys": 6, "numbers": 2, "pairs": 4, "queries": 2, "min_terms": 1, "max_terms": 2, "test_max_terms": 4,
+    },
+    Roles: {"names": 4, "min_fillers": 2, "max_fillers": 4, "test_max_fillers": 7},
+    Senses: {
+        "cues": 3, "ambiguous": 2, "neutral": 4, "length": 9,
+        "min_distance": 1, "max_distance": 4, "test_max_distance": 8, "echo": False,
+    },
+    Mappings: {"symbols": 5, "mappings": None, "min_shots": 3, "max_shots": 8, "test_max_shots": 10},
 }  # fmt: skip
 AXES = {
     "length": lambda example: len(example.text.split()),
@@ -195,6 +210,116 @@ class TestAnswers:
             share = 100 * before / (len(example.text.split()) - 1)
             assert abs((example.difficulty or {})["depth"] - share) <= 5
 
+    def test_distance(self) -> None:
+        found = examples_of(Distance)
+        for example in found:
+            words, sizes = example.text.split(), example.difficulty or {}
+            pairs, asked = words[: 2 * sizes["pairs"]], words[-sizes["pairs"] :]
+            assert [tag for tag in example.tags or () if tag] == [pairs[pairs.index(key) + 1] for key in asked]
+            assert not any((example.tags or ())[: -sizes["pairs"]])
+            assert len(set(pairs)) == len(pairs)
+            assert sorted(asked) == sorted(pairs[::2])
+            gap = words[len(pairs) : -len(asked)]
+            assert len(gap) == sizes["gap"]
+            assert {word[0] for word in gap} == {"f"}
+        cells = Counter(tuple((example.difficulty or {}).values()) for example in made(Distance).splits().train)
+        assert set(cells) == {(1, 2), (1, 5), (3, 2), (3, 5)}
+        assert min(cells.values()) > 70
+        assert {(example.difficulty or {})["gap"] for example in made(Distance).splits().test} == {2, 5, 9}
+
+    @pytest.mark.parametrize("kind", [Distance, Relations])
+    def test_the_floor_is_the_best_that_the_words_of_a_text_without_their_order_give(self, kind: type[Any]) -> None:
+        """Many orders of each text: the share of the answer that is right most often."""
+        examples, random, chances = made(kind).splits().test[:60], Random(0), []
+        for example in examples:
+            words, sizes = example.text.split(), example.difficulty or {}
+            values, answers = words[1 : (2 * sizes["pairs"] if kind is Distance else 8) : 2], Counter[object]()
+            for _ in range(600):
+                random.shuffle(values)  # any key may have any value
+                answers[values[0] if kind is Distance else sum(map(int, values[: sizes["terms"]]))] += 1
+            chances += [max(answers.values()) / 600] * (sizes["pairs"] if kind is Distance else 1)
+        found = made(kind).floor("tagging", examples)["accuracy"]
+        assert found == pytest.approx(sum(chances) / len(chances), abs=0.03)
+
+    def test_relations(self) -> None:
+        for example in examples_of(Relations):
+            pairs, queries = example.text.split()[:8], " ".join(example.text.split()[8:]).split("sum")
+            values = dict(zip(pairs[::2], map(int, pairs[1::2]), strict=True))
+            assert len(values) == 4
+            assert queries.pop(0) == ""
+            sums = [str(sum(values[key] for key in query.split())) for query in queries]
+            assert [tag for tag in example.tags or () if tag] == sums
+            assert len(sums) == 2
+            ends = [w for w, t in zip(example.words or (), example.tags or (), strict=True) if t]
+            assert ends == [query.split()[-1] for query in queries]
+            assert {len(set(query.split())) for query in queries} == {(example.difficulty or {})["terms"]}
+
+    def test_roles(self) -> None:
+        actors, texts = Counter[bool](), []
+        for example in examples_of(Roles):
+            names = [word for word in example.text.split() if word.istitle()]
+            assert example.label == names[0]
+            actors[names[0] < names[1]] += 1
+            assert len(names) == 2
+            assert len(example.text.split()) == 3 + (example.difficulty or {})["fillers"]
+            texts.append(example.text)
+        assert actors[True] / len(texts) == pytest.approx(made(Roles).floor("classification", [])["accuracy"], abs=0.06)
+        assert any(text.split()[0].islower() for text in texts)
+        assert any(text.split()[-1].islower() for text in texts)
+
+    @pytest.mark.parametrize("echo", [False, True])
+    def test_senses(self, echo: bool) -> None:
+        found, right = examples_of(Senses, echo=echo), Counter[int]()
+        for example in found:
+            words = example.text.split()
+            echoed = words.pop() if echo else None
+            ((place, ambiguous),) = ((i, word) for i, word in enumerate(words) if word[0] == "m")
+            ((cue, topic),) = ((i, word[0]) for i, word in enumerate(words) if word[0] in "ab")
+            assert (example.tags or ())[place] == topic
+            assert sum(tag is not None for tag in example.tags or ()) == 1
+            assert echoed == (f"{ambiguous}{topic}" if echo else None)
+            assert example.target == re.sub(rf"\b{ambiguous}\b", f"{ambiguous}{topic}", example.text)
+            assert example.difficulty == {"distance": abs(cue - place), "right": int(cue > place)}
+            right[cue > place] += 1
+        share = right[True] / len(found)
+        assert share == pytest.approx(0.5, abs=0.06)
+        best = made(Senses).optimum("tagging", "decoder_only", found)["accuracy"]
+        assert best == pytest.approx(1 - share / 2)
+
+    @pytest.mark.parametrize("mappings", [None, 1, 7])
+    def test_mappings(self, mappings: int | None) -> None:
+        splits = made(Mappings, mappings=mappings, min_shots=8, num_train=3000).splits()
+        seen = []
+        for part in (splits.train, splits.validation, splits.test):
+            known = set()
+            for example in part:
+                shots = (example.difficulty or {})["shots"]
+                pairs, asked = example.text.split()[: 2 * shots], example.text.split()[2 * shots :]
+                mapping = {*zip(pairs[::2], pairs[1::2], strict=True)}
+                assert len({x for x, _ in mapping}) == len({y for _, y in mapping}) == len(mapping)
+                if len(mapping) == 5:
+                    known.add(tuple(sorted(mapping)))
+                assert sorted(asked) == sorted(x for x, _ in mapping)
+                answers = [dict(mapping)[x] for x in asked]
+                assert [tag for tag in example.tags or () if tag] == answers == (example.target or "").split()
+                assert (example.tags or ())[-len(asked) :] == tuple(answers)
+            seen.append(known)
+        assert len(seen[0]) == mappings or (mappings is None and 80 < len(seen[0]) < 110)
+        assert seen[1] <= seen[0]
+        assert not seen[0] & seen[2]
+
+    def test_the_floor_of_mappings_is_that_of_counting(self) -> None:
+        """A guess among the words y that occur as often as the x."""
+        corpus, random = made(Mappings, min_shots=3, max_shots=3, test_max_shots=6), Random(0)
+        examples, right, asked = corpus.splits().test, 0, 0
+        for example in examples * 20:
+            pairs = example.text.split()[: 2 * (example.difficulty or {})["shots"]]
+            for x in {*pairs[::2]}:
+                guess = random.choice([y for y in {*pairs[1::2]} if pairs.count(y) == pairs.count(x)])
+                right, asked = right + ((x, guess) in zip(pairs[::2], pairs[1::2], strict=True)), asked + 1
+        assert corpus.floor("tagging", examples)["accuracy"] == pytest.approx(right / asked, abs=0.03)
+        assert corpus.floor("translation", examples) == {}
+
 
 ENUMERATED: dict[type[SyntheticCorpus], dict[str, Any]] = {
     Copy: {"vocabulary": 2, "min_length": 1, "max_length": 3, "test_max_length": 4},
@@ -212,6 +337,12 @@ ENUMERATED: dict[type[SyntheticCorpus], dict[str, Any]] = {
         "min_length": 4, "max_length": 8, "test_max_length": 8,
     },
     Needle: {"vocabulary": 2, "needles": 2, "min_length": 2, "max_length": 4, "test_max_length": 4},
+    Distance: {"vocabulary": 4, "fillers": 1, "pairs": [1, 2], "gaps": [1], "test_gaps": [1, 2]},
+    Relations: {
+        "keys": 3, "numbers": 2, "pairs": 2, "queries": 1, "min_terms": 1, "max_terms": 2, "test_max_terms": 2,
+    },
+    Roles: {"names": 2, "min_fillers": 0, "max_fillers": 1, "test_max_fillers": 2},
+    Mappings: {"symbols": 4, "mappings": None, "min_shots": 1, "max_shots": 2, "test_max_shots": 2},
 }  # fmt: skip
 
 
@@ -227,7 +358,11 @@ def test_the_optimum_is_that_of_the_best_guesser_of_all_texts(kind: type[Synthet
         answers["label"][example.text].add(example.label)
         for end, tag in enumerate(example.tags or (), 1):
             answers["tags"][(example.words or ())[:end]].add(tag)
-    if kind is Recall:  # whether a word is asked does not follow from the words; what it is asked for does
+    if kind in (
+        Recall,
+        Relations,
+        Mappings,
+    ):  # whether a word is asked does not follow from the words; what it is asked for does
         answers["tags"] = defaultdict(set, {words: tags - {None} for words, tags in answers["tags"].items()})
     tasks = {"target": ("translation", "exact_match"), "label": ("classification", "accuracy")}
     for column, (task, metric) in {**tasks, "tags": ("tagging", "accuracy")}.items():
@@ -310,6 +445,19 @@ def test_any_seed_gives_examples(kind: type[SyntheticCorpus], seed: int) -> None
         (Recall, {"test_max_pairs": 7}, r"data\.test_max_pairs=7: expected at most 6, .* data\.test_max_length"),
         (Needle, {"min_length": 1}, r"data\.min_length=1: expected at least 2"),
         (Needle, {"needles": 1}, r"data\.needles=1: expected at least 2"),
+        (Distance, {"pairs": []}, r"data\.pairs=\[\]: expected numbers of at least 1"),
+        (Distance, {"test_gaps": [2, 9]}, r"data\.test_gaps=\[2, 9\]: expected also 5, as in data\.gaps"),
+        (Distance, {"pairs": [7]}, r"data\.vocabulary=12: expected at least 14"),
+        (Distance, {"fillers": 0}, r"data\.fillers=0: expected at least 1"),
+        (Relations, {"numbers": 1}, r"data\.numbers=1: expected at least 2"),
+        (Relations, {"pairs": 3}, r"data\.pairs=3: expected at least data\.test_max_terms=4 and at most data\.keys=6"),
+        (Relations, {"pairs": 7}, r"data\.pairs=7: expected at least data\.test_max_terms=4 and at most data\.keys=6"),
+        (Roles, {"names": 13}, r"data\.names=13: expected 2 to 12"),
+        (Roles, {"min_fillers": -1}, r"data\.min_fillers=-1: expected at least 0"),
+        (Senses, {"length": 8}, r"data\.length=8: expected more than data\.test_max_distance=8"),
+        (Senses, {"cues": 0}, r"data\.cues=0: expected at least 1"),
+        (Mappings, {"symbols": 3}, r"data\.symbols=3: expected at least 4"),
+        (Mappings, {"mappings": 61}, r"data\.mappings=61: expected 1 to 60, or null"),
     ],
 )
 def test_rejected(kind: type[SyntheticCorpus], changes: dict[str, Any], message: str) -> None:

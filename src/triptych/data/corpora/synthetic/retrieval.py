@@ -1,4 +1,4 @@
-"""Synthetic retrieval tasks: associative recall, and a needle in a haystack."""
+"""Synthetic retrieval tasks: associative recall, over a distance too, and a needle in a haystack."""
 
 import random
 from collections.abc import Sequence
@@ -141,3 +141,70 @@ class Needle(SyntheticCorpus):
         words[place] = f"needle{generator.randrange(self.needles)}"
         difficulty = {"length": length, "depth": 10 * round(10 * place / (length - 1))}
         return Example(" ".join(words), label=words[place], difficulty=difficulty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distance(SyntheticCorpus):
+    """Pairs of a key and a value, a gap of other words, and then each key once, in any order. The ``tags`` of these
+    queries are the values. The keys of a text are distinct, and so are its values. Difficulty: ``pairs`` and ``gap``.
+    (As in Arora et al. 2023, where the number of pairs varies; Jelassi et al. 2024 bound what a state of fixed size
+    recalls.)
+
+    Attributes:
+        vocabulary: number of keys and values together.
+        fillers: number of other words.
+        pairs: the numbers of pairs; each is equally frequent.
+        gaps: the numbers of other words between the pairs and the queries, in training and validation.
+        test_gaps: the same for the test.
+
+    Raises:
+        ValueError: a list is empty or has a number below 1, the test lacks a gap of training, or there are too few
+            words.
+    """
+
+    columns = ("text", "words", "tags")
+    least_sizes = ()
+
+    vocabulary: int
+    fillers: int
+    pairs: Sequence[int]
+    gaps: Sequence[int]
+    test_gaps: Sequence[int]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("pairs", "gaps", "test_gaps"):
+            sizes = [*getattr(self, name)]
+            if not sizes or min(sizes) < 1:
+                raise ValueError(f"data.{name}={sizes}: expected numbers of at least 1")
+        if missing := set(self.gaps) - set(self.test_gaps):
+            raise ValueError(f"data.test_gaps={[*self.test_gaps]}: expected also {min(missing)}, as in data.gaps")
+        check_vocabulary(self.vocabulary, 2 * max(self.pairs), "a key and a value for each pair")
+        if self.fillers < 1:
+            raise ValueError(f"data.fillers={self.fillers}: expected at least 1")
+
+    @property
+    def info(self) -> CorpusInfo:
+        return CorpusInfo(tag_labels=tuple(f"v{number}" for number in range(self.vocabulary // 2)))
+
+    def floor(self, task: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The accuracy of guessing among the values of a text, the best without the order of its words."""
+        num_queries = sum((example.difficulty or {})["pairs"] for example in examples)
+        return {"accuracy": len(examples) / num_queries} if task == "tagging" else {}
+
+    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
+        """Draws the number of pairs and the gap."""
+        return generator.choice(self.pairs), generator.choice(self.test_gaps if is_test else self.gaps)
+
+    def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
+        """Draws pairs, fillers, and the order of the keys to look up."""
+        num_pairs, gap = sizes
+        keys, values = (generator.sample(range(self.vocabulary // 2), num_pairs) for _ in "kv")
+        value_of = dict(zip(keys, values, strict=True))
+        words = [word for key, value in value_of.items() for word in (f"k{key}", f"v{value}")]
+        words += generator.choices([f"f{number}" for number in range(self.fillers)], k=gap)
+        asked = generator.sample(keys, num_pairs)
+        tags = (None,) * len(words) + tuple(f"v{value_of[key]}" for key in asked)
+        words += (f"k{key}" for key in asked)
+        difficulty = {"pairs": num_pairs, "gap": gap}
+        return Example(" ".join(words), words=tuple(words), tags=tags, difficulty=difficulty)
