@@ -25,7 +25,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes; none of them should compile files
 
-.PHONY: install demo quick test docs faults nightly cases fuzz release versions families compatibility bench gpu growth wheels check clean
+.PHONY: install demo quick test docs faults nightly cases fuzz release versions families claims compatibility bench gpu growth wheels check clean
 
 install: .venv/installed
 
@@ -76,6 +76,9 @@ versions:
 
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md
+
+claims: .venv/installed
+	.venv/bin/python tests/claims_page.py
 
 compatibility: .venv/installed
 	.venv/bin/python tests/compatibility_page.py docs/compatibility.md
