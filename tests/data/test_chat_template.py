@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from triptych.data import template_sandbox
 from triptych.data.chat_template import ChatTemplate
 from triptych.data.example import Message, check_conversation
 from triptych.data.template_sandbox import LARGEST, time_limit
@@ -321,6 +322,21 @@ def test_a_template_keeps_to_a_time_limit(source: str) -> None:
         ChatTemplate(source, S).render(TALK)
     assert time.process_time() - started < 10  # it would take hours
     assert ChatTemplate(CHATML, {"eos_token": "<|im_end|>"}).render(TALK) == TEMPLATES["ChatML"][2]
+
+
+def test_a_finalizer_does_not_swallow_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ignores what a finalizer raises, and ends the tracing that raised it."""
+
+    class Dropped:
+        def __del__(self) -> None:
+            end = time.monotonic() + 0.002
+            while time.monotonic() < end:
+                pass
+
+    monkeypatch.setattr(template_sandbox, "_check_call", lambda name, given: bool(Dropped()))
+    source = "{% macro m() %}{% endmacro %}{% for i in range(500) %}{{ m() }}{% endfor %}"
+    with time_limit(0.05), pytest.raises(ValueError, match=r"longer than 0\.05 s$"):
+        ChatTemplate(source, S).render(TALK)
 
 
 def test_what_templates_are_given_is_what_transformers_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:

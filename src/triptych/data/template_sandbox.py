@@ -53,7 +53,9 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Checks the time at each Python line that is executed in the context, if ``time_limit`` is set.
+    """Checks the time at each line of a template that is executed in the context, if ``time_limit`` is set.
+
+    In other code the error may be lost, as in a finalizer, and Python then stops calling ``look``.
 
     Raises:
         TemplateError: the time limit is exceeded.
@@ -65,7 +67,7 @@ def watched() -> Iterator[None]:
     end, before = time.monotonic() + seconds, sys.gettrace()
 
     def look(frame: FrameType, event: str, argument: object) -> Any:
-        if time.monotonic() > end:
+        if time.monotonic() > end and frame.f_code.co_filename == "<template>":
             raise TemplateError(f"it takes longer than {seconds:g} s")
         return look
 
