@@ -342,7 +342,7 @@ ENUMERATED: dict[type[SyntheticCorpus], dict[str, Any]] = {
         "keys": 3, "numbers": 2, "pairs": 2, "queries": 1, "min_terms": 1, "max_terms": 2, "test_max_terms": 2,
     },
     Roles: {"names": 2, "min_fillers": 0, "max_fillers": 1, "test_max_fillers": 2},
-    Mappings: {"symbols": 4, "mappings": None, "min_shots": 1, "max_shots": 2, "test_max_shots": 2},
+    Mappings: {"symbols": 5, "mappings": None, "min_shots": 1, "max_shots": 2, "test_max_shots": 2},
 }  # fmt: skip
 
 
@@ -456,7 +456,7 @@ def test_any_seed_gives_examples(kind: type[SyntheticCorpus], seed: int) -> None
         (Roles, {"min_fillers": -1}, r"data\.min_fillers=-1: expected at least 0"),
         (Senses, {"length": 8}, r"data\.length=8: expected more than data\.test_max_distance=8"),
         (Senses, {"cues": 0}, r"data\.cues=0: expected at least 1"),
-        (Mappings, {"symbols": 3}, r"data\.symbols=3: expected at least 4"),
+        (Mappings, {"symbols": 4}, r"data\.symbols=4: expected at least 5"),
         (Mappings, {"mappings": 61}, r"data\.mappings=61: expected 1 to 60, or null"),
     ],
 )

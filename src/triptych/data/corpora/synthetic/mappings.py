@@ -48,8 +48,8 @@ class Mappings(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.symbols < 4:
-            raise ValueError(f"data.symbols={self.symbols}: expected at least 4")
+        if self.symbols < 5:  # of few mappings, a hash may leave none to a split
+            raise ValueError(f"data.symbols={self.symbols}: expected at least 5")
         most = math.factorial(self.symbols) // 2
         if self.mappings is not None and not 1 <= self.mappings <= most:
             raise ValueError(f"data.mappings={self.mappings}: expected 1 to {most:,}, or null")
