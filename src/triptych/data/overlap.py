@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from triptych.data.example import Example
 from triptych.data.example_columns import TEXTS, ExampleColumns, texts_of
@@ -55,9 +55,18 @@ def find_overlap(train: Sequence[Example], others: Mapping[str, Sequence[Example
     for name, examples in others.items():
         if len(examples):
             hashes = _hashes(examples)
-            shares = [float(np.isin(hashes[i], known[i]).mean()) for i in range(2)]
+            shares = [float(_is_in(hashes[i], known[i]).mean()) for i in range(2)]
             found[name] = dict(zip(("inputs", "targets"), shares, strict=True))
     return found
+
+
+def _is_in(values: Int[np.ndarray, " values"], known: Int[np.ndarray, " known"]) -> Bool[np.ndarray, " values"]:
+    """``np.isin``, which sorts ``known``; here only ``values`` are sorted."""
+    different, numbers = np.unique(values, return_inverse=True)
+    places = np.searchsorted(different, known)
+    is_known = np.zeros(len(different) + 1, bool)
+    is_known[places[np.append(different, 0)[places] == known]] = True
+    return np.asarray(is_known[numbers])
 
 
 def describe_overlap(overlap: Overlap) -> str:
