@@ -41,7 +41,7 @@ from triptych.data.readers.file_changes import FileChanges
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.data.tokenizers.pretrained import PretrainedTokenizer
-from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
+from triptych.data.tokenizers.tokenizer import SpecialTokens, TokenizedWords, Tokenizer
 from triptych.data.tokenizers.tokenizer_cache import train_or_load
 from triptych.data.tokenizers.trainable import (
     BPE,
@@ -98,6 +98,7 @@ __all__ = [
     "StepSize",
     "TaggedText",
     "TextLines",
+    "TokenizedWords",
     "Tokenizer",
     "ToneDigits",
     "TrainableTokenizer",

@@ -9,6 +9,7 @@ from triptych.tasks.image_generation import ImageGeneration
 from triptych.tasks.image_text_matching import ImageTextMatching
 from triptych.tasks.infilling import Infilling
 from triptych.tasks.language_modeling import LanguageModeling
+from triptych.tasks.likelihood import TextScore
 from triptych.tasks.predictions import Candidate, ClassPrediction, Prediction, Predictions, TestPrediction
 from triptych.tasks.predictor import Predictor
 from triptych.tasks.question_answering import QuestionAnswering
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TestPrediction",
+    "TextScore",
     "TextToText",
     "Transcription",
     "Translation",

@@ -1,16 +1,18 @@
 """Masked language modeling and other denoising: restoring hidden parts of a text, for pretraining without labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, collate
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, TokenizedWords, collate
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.task import Metrics, TaskContext
+from triptych.tasks.views import View, causal_view, labelled_at, masked_views
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
 
@@ -21,6 +23,14 @@ OBJECTIVES: Mapping[str, tuple[Objective, ...]] = {
     "prefix_lm": ("text_infilling", "span_corruption"),
 }
 """Supported objectives by architecture, the default first."""
+
+SCORING_METHODS: Mapping[Objective, tuple[str, ...]] = {
+    "masked_lm": ("pseudo_log_likelihood_l2r", "pseudo_log_likelihood"),
+    "text_infilling": ("infilling_by_word",),
+    "span_corruption": ("span_corruption_by_word",),
+    "next_token": ("log_likelihood",),
+}
+"""Methods of ``Predictor.score`` by objective, the default first."""
 
 REASONS = {
     "encoder_only": "an encoder predicts tokens at the positions of its input, and attends to all of them",
@@ -150,6 +160,37 @@ class Denoising(GenerativeTask):
             return target
         sentinels = self.tokenizer.special.sentinels
         return target[: target.index(sentinels[int(np.isin(source, sentinels).sum())]) + 1]
+
+    @property
+    def scoring_methods(self) -> tuple[str, ...]:
+        assert self.objective is not None
+        return SCORING_METHODS[self.objective]
+
+    def views(self, context: Sequence[int], text: TokenizedWords, method: str) -> Iterator[View]:
+        """Yields views that hide one token each, or one word each from the encoder; see ``SCORING_METHODS``."""
+        special = self.tokenizer.special
+        if self.objective == "next_token":
+            if text.ids:
+                yield causal_view([special.bos, *context], text.ids)
+        elif self.objective == "masked_lm":
+            begin, hides_rest = [*special.begin, *context], method == "pseudo_log_likelihood_l2r"
+            yield from masked_views(begin, text, special.end, self.mask, hides_rest_of_word=hides_rest)
+        else:
+            yield from self._views_of_words(context, text)
+
+    def _views_of_words(self, context: Sequence[int], text: TokenizedWords) -> Iterator[View]:
+        whole, special = [*context, *text.ids], self.tokenizer.special
+        for begin, end in pairwise(np.searchsorted(text.word_of, range(len(text.words) + 1)).tolist()):
+            word, places = slice(len(context) + begin, len(context) + end), [*range(begin, end)]
+            if self.objective == "text_infilling":
+                mark, target, before = self.mask, whole, word.start
+            else:
+                mark, closing = special.sentinels[:2]
+                target, before = [mark, *whole[word], closing], 1
+                places.append(end - 1)  # the closing sentinel; without it, longer words would count, too
+            item = self.lay_out(self.build_prompt([*whole[: word.start], mark, *whole[word.stop :]]), target)
+            first = item.prefix if item.source is None else len(special.target_begin)
+            yield labelled_at(item, first + before, places)
 
     def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> None:
         """Adds a batch to the metrics."""

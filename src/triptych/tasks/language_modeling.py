@@ -1,7 +1,7 @@
 """The language modeling task: predicting the next token of a text (masked language modeling: see denoising.py)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -12,13 +12,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, TokenizedWords
 from triptych.data.prefix import prefix_length
 from triptych.tasks.exact_sums import ExactMean, ExactSum, widest
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.task import MetricModes, Metrics, Values
+from triptych.tasks.views import View, causal_view, labelled_at
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
@@ -147,6 +148,21 @@ class LanguageModeling(GenerativeTask):
         if self.architecture == "full":
             return EncodedExample(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
         return one_text(self.architecture, ids[:-1], ids[1:], half - 1)
+
+    @property
+    def scoring_methods(self) -> tuple[str, ...]:
+        return ("log_likelihood",) if self.architecture == "decoder_only" else ("prefix_log_likelihood",)
+
+    def views(self, context: Sequence[int], text: TokenizedWords, method: str) -> Iterator[View]:
+        """Yields one view: all architectures compute the probability of each token given the earlier ones."""
+        special = self.tokenizer.special
+        if not text.ids:
+            return
+        if self.architecture == "full":
+            item = self.lay_out(special.single(context), text.ids)
+            yield labelled_at(item, len(special.target_begin), range(len(text.ids)))
+        else:
+            yield causal_view([special.bos, *context], text.ids, prefix=len(context))
 
     def model_input(self, example: Example) -> str:
         """Returns the first half of the line."""

@@ -10,6 +10,7 @@ import torch
 
 from triptych.data import Audio, Tokenizer
 from triptych.nn import Network
+from triptych.tasks.likelihood import TextScore, score_texts
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.task import BATCHES_SORTED, Task
@@ -48,6 +49,39 @@ class Predictor:
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts, not one text: predict([text])")
         return list(self.predictions(texts, batch_size=batch_size))
+
+    def score(
+        self,
+        texts: Sequence[str],
+        contexts: Sequence[str] | None = None,
+        method: str | None = None,
+        *,
+        batch_tokens: int = 8192,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> list[TextScore]:
+        """Returns the surprisal of each text, by the likelihood that the network was trained on.
+
+        - ``log_likelihood`` (decoder-only): ln p of each token given the earlier ones.
+        - ``prefix_log_likelihood`` (full or prefix decoder as language model): the same given the context, which such a
+          network reads with bidirectional attention.
+        - ``pseudo_log_likelihood_l2r`` (masked encoder): ln p of each token given all others except the later ones of
+          its word (Kauf and Ivanova 2023). It is no probability: the sum over all texts is not 1.
+        - ``pseudo_log_likelihood`` (masked encoder): ln p of each token given all others (Salazar et al. 2020).
+        - ``infilling_by_word`` (text infilling): ln p of each word given all others; each is replaced by a mask.
+        - ``span_corruption_by_word`` (span corruption): the same, and that the span ends after the word.
+
+        Args:
+            texts: the texts. Their ends (eos) are not scored.
+            contexts: the beginning of each text, which is not scored; a text usually starts with a space then. None: no
+                contexts.
+            method: one of these; None: the default of the task and the architecture.
+            batch_tokens: maximum number of tokens per batch.
+            advance: called with the number of texts scored since the last call.
+
+        Raises:
+            ValueError: the task has no likelihood or no such method, or a text is too long.
+        """
+        return score_texts(self.task, texts, contexts, method, batch_tokens, advance)
 
     def predictions(
         self, texts: Sequence[Any], *, batch_size: int = 64, advance: Callable[[int], None] = lambda count: None

@@ -1,7 +1,7 @@
 """The base class of all tasks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,13 +12,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE_INDEX, Audio, Batch, CorpusInfo, EncodedExample, Example, Image, LongText, Tokenizer
+from triptych.data import (
+    IGNORE_INDEX,
+    Audio,
+    Batch,
+    CorpusInfo,
+    EncodedExample,
+    Example,
+    Image,
+    LongText,
+    TokenizedWords,
+    Tokenizer,
+)
 from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import Pooling
 from triptych.tasks.audio_inputs import AudioInputs
 from triptych.tasks.forward import run_network
 from triptych.tasks.metric_specs import EXACT_MATCH, LOSS, MetricSpec, TaskInfo
 from triptych.tasks.predictions import Prediction, Predictions
+from triptych.tasks.views import View
 from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
 
 MetricModes = Mapping[str, Literal["min", "max"] | None]
@@ -306,6 +318,21 @@ class Task(ABC):
     def reference(self, example: Example) -> str:
         """Returns the correct output as text; empty: there is none."""
         return ""
+
+    @property
+    def scoring_methods(self) -> tuple[str, ...]:
+        """Methods that compute the likelihood of a text (see ``Predictor.score``), the default first; empty: none."""
+        return ()
+
+    def views(self, context: Sequence[int], text: TokenizedWords, method: str) -> Iterator[View]:
+        """Yields the inputs of the network that score the tokens of a text, if there are ``scoring_methods``.
+
+        Args:
+            context: tokens before the text, which are not scored.
+            text: the text.
+            method: one of ``scoring_methods``.
+        """
+        raise NotImplementedError
 
     @property
     def fills_batches(self) -> bool:

@@ -107,6 +107,21 @@ class SpecialTokens(PlainDataclass):
         return [self.start, *text], [*text, self.eos]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenizedWords:
+    """A text as tokens and as words.
+
+    Attributes:
+        ids: the tokens.
+        word_of: index of the word of each token.
+        words: the words, without whitespace around them.
+    """
+
+    ids: list[int]
+    word_of: list[int]
+    words: list[str]
+
+
 class Tokenizer:
     """A trained tokenizer. It never encodes text as special tokens, except unk.
 
@@ -310,6 +325,32 @@ class Tokenizer:
         # encode_batch_fast hides the text of unknown tokens, which the vocabulary may contain for the other model.
         encodings = self._cutters[as_target].encode_batch(texts, add_special_tokens=False)
         return [([self._ids.get(token, unk) for token in encoding.tokens], encoding.offsets) for encoding in encodings]
+
+    def encode_words(self, texts: Sequence[str]) -> list[TokenizedWords]:
+        """Encodes each text, with its words: the parts of which the tokenizer forms tokens independently, such as
+        "dogs" and "." in "dogs.". If these are single characters or the whole text, whitespace separates the words, see
+        ``begins_word``."""
+        splits = _steps_of(self._backend.pre_tokenizer)
+        is_whole = self.sides is not None or not splits or splits == _steps_of(EACH_CHARACTER)
+        found = list[TokenizedWords]()
+        for start in range(0, len(texts), AT_ONCE):
+            block = texts[start : start + AT_ONCE]
+            parts: list[tuple[list[int], list[tuple[int, int]], Sequence[int | None]]]
+            if is_whole:
+                parts = [
+                    (ids, spans, self.begins_word(ids).cumsum().tolist())
+                    for ids, spans in self.encode_with_places(block)
+                ]
+            else:
+                encodings = self._backend.encode_batch(block, add_special_tokens=False)
+                parts = [(encoding.ids, encoding.offsets, encoding.word_ids) for encoding in encodings]
+            for text, (ids, spans, numbers) in zip(block, parts, strict=True):
+                word_of = np.unique(np.array(numbers, int), return_inverse=True)[1]
+                first = np.flatnonzero(np.diff(word_of, prepend=-1))
+                last = np.append(first[1:], len(ids)) - 1
+                words = [text[spans[a][0] : spans[b][1]].strip() for a, b in zip(first, last, strict=False)]
+                found.append(TokenizedWords(ids, word_of.tolist(), words))
+        return found
 
     @cached_property
     def _cutters(self) -> list[tokenizers.Tokenizer]:

@@ -1,0 +1,123 @@
+"""The likelihood of texts, on one scale for all architectures: -ln p of each token, in nats.
+
+Tested by tests/tasks/test_likelihood.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from triptych.config import nearest
+from triptych.data import EncodedExample, collate
+from triptych.nn import Targets
+from triptych.tasks.precision import arithmetic
+from triptych.tasks.task import Task
+from triptych.tasks.views import View
+
+
+@dataclass(frozen=True, slots=True)
+class TextScore:
+    """The surprisal of a text: -ln p, whose sum is minus the logarithm of its likelihood or pseudo-likelihood.
+
+    Attributes:
+        method: how it was computed; see ``Predictor.score``.
+        tokens: the tokens.
+        nats: -ln p of each token.
+        words: the words, as the tokenizer splits the text before it forms tokens.
+        word_nats: sum of the nats of the tokens of each word.
+        num_unknown: number of unknown tokens.
+    """
+
+    method: str
+    tokens: list[str]
+    nats: list[float]
+    words: list[str]
+    word_nats: list[float]
+    num_unknown: int
+
+    @property
+    def total(self) -> float:
+        """The sum of the nats."""
+        return sum(self.nats)
+
+
+def score_texts(
+    task: Task,
+    texts: Sequence[str],
+    contexts: Sequence[str] | None,
+    method: str | None,
+    batch_tokens: int,
+    advance: Callable[[int], None],
+) -> list[TextScore]:
+    """Scores texts with a trained task; see ``Predictor.score``.
+
+    Args:
+        advance: called with the number of texts scored since the last call.
+
+    Raises:
+        ValueError: the task has no likelihood or no such method, or a text is too long.
+    """
+    if not task.scoring_methods:
+        raise ValueError(
+            f"{task.name} on {task.architecture} has no likelihood of a text; expected language_modeling or denoising"
+        )
+    method = method or task.scoring_methods[0]
+    if method not in task.scoring_methods:
+        known = [*task.scoring_methods]
+        raise ValueError(
+            f"method={method}: {task.name} on {task.architecture} supports {', '.join(known)}{nearest(method, known)}"
+        )
+    tokenized = task.tokenizer.encode_words(texts)
+    given = [[] for _ in texts] if contexts is None else task.tokenizer.encode(contexts)
+    ends = np.cumsum([0, *(len(text.ids) for text in tokenized)])
+    nats = np.zeros(ends[-1])
+    order = sorted(range(len(texts)), key=lambda i: -len(tokenized[i].ids) - len(given[i]))
+
+    def views() -> Iterator[tuple[int, View]]:
+        for i in order:
+            for view in task.views(given[i], tokenized[i], method):
+                if view.item.longest > task.max_length:
+                    raise ValueError(
+                        f"text {i + 1}: {view.item.longest} tokens, but the network reads at most {task.max_length} "
+                        "(shape.max_length of its training)"
+                    )
+                yield i, view
+            advance(1)
+
+    task.network.eval()
+    with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():
+        for some in _batches(views(), batch_tokens):
+            places = np.concatenate([ends[i] + np.array(view.places) for i, view in some])
+            np.add.at(nats, places, _losses(task, [view.item for _, view in some]))
+    unk = task.tokenizer.special.unk
+    scores = []
+    for text, (start, stop) in zip(tokenized, pairwise(ends.tolist()), strict=True):
+        of_tokens = nats[start:stop]
+        of_words = np.bincount(text.word_of, of_tokens, len(text.words)).tolist()
+        names = task.names_of(text.ids)
+        scores.append(TextScore(method, names, of_tokens.tolist(), text.words, of_words, text.ids.count(unk or -1)))
+    return scores
+
+
+def _batches(views: Iterable[tuple[int, View]], batch_tokens: int) -> Iterator[list[tuple[int, View]]]:
+    """Groups views whose padded lengths have at most ``batch_tokens`` in all."""
+    some, longest = list[tuple[int, View]](), 0
+    for number, view in views:
+        longer = max(longest, view.item.size)
+        if some and longer * (len(some) + 1) > batch_tokens:
+            yield some
+            some, longer = [], view.item.size
+        some.append((number, view))
+        longest = longer
+    if some:
+        yield some
+
+
+def _losses(task: Task, items: Sequence[EncodedExample]) -> Float[np.ndarray, " scored"]:
+    batch = collate(items).to(task.device)
+    labels: Int[torch.Tensor, " scored"] = batch.labels.flatten()[batch.scored]
+    return task.forward(batch, Targets(batch.scored, labels, 0.0, each=True))[0].double().cpu().numpy()
