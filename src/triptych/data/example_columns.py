@@ -4,6 +4,7 @@ Tested by tests/data/corpora/test_example_cache.py.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import eq
@@ -24,6 +25,7 @@ OTHERS = ("words", "tags", "score", "answers", "messages", "difficulty")
 """The others, which share a column."""
 MORE, ROW = "more", "row"
 """The column of the others, JSON objects; and that of places that are not lines, such as "row 7"."""
+FIELDS = (*TEXTS, MORE, ROW)
 AT_ONCE = 10_000
 """Examples that are converted at once."""
 
@@ -33,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 ``NAME_known`` tells which have it. Columns without any text are left out. ``file`` is the number of the file, or -1;
 ``line`` the number of the line, or -1 if the column ``row`` describes the place instead."""
 Parts = dict[str, np.ndarray]
-"""The columns of some examples with lengths in place of ends, also those without any text."""
+"""The columns of some examples with lengths in place of ends."""
 
 
 class ExampleColumns(Sequence[Example]):
@@ -48,7 +50,7 @@ class ExampleColumns(Sequence[Example]):
 
     def __init__(self, columns: Arrays, files: Sequence[Path] = (), key: str = "") -> None:
         self.columns, self.files, self.key = columns, files, key
-        self._names = [name for name in (*TEXTS, MORE, ROW) if name in columns]
+        self._names = [name for name in FIELDS if name in columns]
 
     @classmethod
     def of(cls, examples: Iterable[Example]) -> Self:
@@ -74,20 +76,31 @@ class ExampleColumns(Sequence[Example]):
     @classmethod
     @without_collection()
     def _join(cls, items: Iterable[Item], convert: Callable[[list[Item], dict[Path, int]], Parts]) -> Self:
-        files, parts, left = dict[Path, int](), list[Parts](), iter(items)
+        files, left, count = dict[Path, int](), iter(items), 0
+        buffers, types = (
+            defaultdict[str, bytearray](bytearray),
+            dict[str, np.dtype](),
+        )  # a list would need twice as much
         while block := list(islice(left, AT_ONCE)):
-            parts.append(convert(block, files))
-        parts = parts or [_columns_of([], files)]
-        names = [*parts[0]]  # pop frees the memory of a column when the next one is made
-        return cls(_compact({name: np.concatenate([part.pop(name) for part in parts]) for name in names}), [*files])
+            for name, values in convert(block, files).items():
+                types[name] = values.dtype
+                _pad(buffers[name], name, count * values.itemsize)
+                buffers[name] += memoryview(values)
+            count += len(block)
+        for name, buffer in buffers.items():
+            _pad(buffer, name, count * types[name].itemsize)
+        parts = {name: np.frombuffer(buffer, types[name]) for name, buffer in buffers.items()}
+        return cls(_compact({"file": np.empty(0, np.int32), "line": np.empty(0, np.int64)} | parts), [*files])
 
     def keep(self, kept: Bool[np.ndarray, " examples"]) -> "ExampleColumns":
         """Returns some of the examples."""
         columns: Parts = {"file": self.columns["file"][kept], "line": self.columns["line"][kept]}
+        runs = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2)
         for name in self._names:
-            lengths = np.diff(self.columns[f"{name}_ends"], prepend=0)
-            columns[name] = self.columns[name][np.repeat(kept, lengths)]
-            columns[f"{name}_lengths"] = lengths[kept]
+            ends = self.columns[f"{name}_ends"]
+            texts = [self.columns[name][a:b] for a, b in np.append(0, ends)[runs].tolist()]
+            columns[name] = np.concatenate([np.empty(0, np.uint8), *texts])
+            columns[f"{name}_lengths"] = np.diff(ends, prepend=0)[kept]
             columns[f"{name}_known"] = self._known(name, slice(None))[kept]
         return ExampleColumns(_compact(columns), self.files)
 
@@ -162,6 +175,12 @@ def texts_of(examples: Iterable[Example], *names: str) -> Iterator[tuple[str | N
     return (tuple(getattr(example, name) for name in names) for example in outlines_of(examples))
 
 
+def _pad(buffer: bytearray, name: str, length: int) -> None:
+    """Adds zeros to the lengths of a field that some examples lack."""
+    if name not in FIELDS:
+        buffer += bytes(length - len(buffer))
+
+
 def _columns_of(examples: Sequence[Example], files: dict[Path, int]) -> Parts:
     """The columns of some examples, for ``_compact``."""
     texts: dict[str, list[str | None]] = {name: [getattr(x, name) for x in examples] for name in TEXTS}
@@ -190,19 +209,14 @@ def _text_columns(
         fields: values by field; others are blank.
         files: numbers of the files; new ones are added.
     """
-    columns, count = Parts(), len(places)
-    for name in (*TEXTS, MORE, ROW):
-        columns |= {
-            name: np.empty(0, np.uint8),
-            f"{name}_lengths": np.zeros(count, int),
-            f"{name}_known": np.zeros(count, bool),
-        }
+    columns = Parts()
     rows = [None if place is None or isinstance(place[1], int) else place[1] for place in places]
     for name, texts in {**fields, ROW: rows}.items():
-        encoded = [b"" if text is None else text.encode() for text in texts]
-        columns[name] = np.frombuffer(b"".join(encoded), np.uint8)
-        columns[f"{name}_lengths"] = np.array([len(text) for text in encoded], np.int64)
-        columns[f"{name}_known"] = np.array([text is not None for text in texts], bool)
+        if any(text is not None for text in texts):
+            encoded = [b"" if text is None else text.encode() for text in texts]
+            columns[name] = np.frombuffer(b"".join(encoded), np.uint8)
+            columns[f"{name}_lengths"] = np.array([len(text) for text in encoded], np.int32)
+            columns[f"{name}_known"] = np.array([text is not None for text in texts], bool)
     numbers = [-1 if place is None else files.setdefault(place[0], len(files)) for place in places]
     lines = [-1 if place is None or isinstance(place[1], str) else place[1] for place in places]
     return {**columns, "file": np.array(numbers, np.int32), "line": np.array(lines, np.int64)}
@@ -211,7 +225,7 @@ def _text_columns(
 def _compact(columns: Arrays) -> Arrays:
     """Replaces the lengths of texts by their ends, and leaves out what ``Arrays`` leaves out."""
     found = {"file": columns["file"], "line": columns["line"]}
-    for name in (*TEXTS, MORE, ROW):
+    for name in FIELDS:
         known = columns.get(f"{name}_known")
         if known is not None and known.any():
             found |= {name: columns[name], f"{name}_ends": np.cumsum(columns[f"{name}_lengths"])}
