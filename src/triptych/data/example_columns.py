@@ -26,6 +26,7 @@ OTHERS = ("words", "tags", "score", "answers", "messages", "difficulty")
 MORE, ROW = "more", "row"
 """The column of the others, JSON objects; and that of places that are not lines, such as "row 7"."""
 FIELDS = (*TEXTS, MORE, ROW)
+EMPTY = {"file": np.empty(0, np.int32), "line": np.empty(0, np.int64)}
 AT_ONCE = 10_000
 """Examples that are converted at once."""
 
@@ -85,12 +86,12 @@ class ExampleColumns(Sequence[Example]):
             for name, values in convert(block, files).items():
                 types[name] = values.dtype
                 _pad(buffers[name], name, count * values.itemsize)
-                buffers[name] += memoryview(values)
+                buffers[name] += values.data
             count += len(block)
         for name, buffer in buffers.items():
             _pad(buffer, name, count * types[name].itemsize)
-        parts = {name: np.frombuffer(buffer, types[name]) for name, buffer in buffers.items()}
-        return cls(_compact({"file": np.empty(0, np.int32), "line": np.empty(0, np.int64)} | parts), [*files])
+        parts: Parts = {name: np.frombuffer(buffer, types[name]) for name, buffer in buffers.items()}
+        return cls(_compact({**EMPTY, **parts}), [*files])
 
     def keep(self, kept: Bool[np.ndarray, " examples"]) -> "ExampleColumns":
         """Returns some of the examples."""
