@@ -26,7 +26,6 @@ OTHERS = ("words", "tags", "score", "answers", "messages", "difficulty")
 MORE, ROW = "more", "row"
 """The column of the others, JSON objects; and that of places that are not lines, such as "row 7"."""
 FIELDS = (*TEXTS, MORE, ROW)
-EMPTY = {"file": np.empty(0, np.int32), "line": np.empty(0, np.int64)}
 AT_ONCE = 10_000
 """Examples that are converted at once."""
 
@@ -37,6 +36,7 @@ Arrays = Mapping[str, np.ndarray]
 ``line`` the number of the line, or -1 if the column ``row`` describes the place instead."""
 Parts = dict[str, np.ndarray]
 """The columns of some examples with lengths in place of ends."""
+EMPTY: Parts = {"file": np.empty(0, np.int32), "line": np.empty(0, np.int64)}
 
 
 class ExampleColumns(Sequence[Example]):
