@@ -3,21 +3,28 @@
 
 import logging
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import cast
 
 import lightning as L
+import numpy as np
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_corpus
 from triptych.assembly.loaders import check_rank_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
-from triptych.config import ConfigError, error_prefix
+from triptych.config import ConfigError, build, error_prefix, target_of
 from triptych.config.run_settings import RunSettings
-from triptych.data import Corpus, DataModule, read_splits
+from triptych.data import Corpus, DataModule, MinimalPair, MinimalPairs, read_splits
 from triptych.report.console import show_metrics
-from triptych.tasks import Task, TextToText, Translation
+from triptych.report.minimal_pairs import MOST_TIES, PairScores, show_pair_scores
+from triptych.storage.progress import show_progress
+from triptych.storage.run_directory import RunDirectory
+from triptych.tasks import LanguageModeling, Predictor, Task, TextToText, Translation
 from triptych.tasks.precision import arithmetic
 from triptych.training import TrainingModule
 from triptych.training.hardware import device_for, hardware
@@ -33,6 +40,12 @@ def evaluate(config: DictConfig) -> None:
     """
     device = device_for(config.trainer.accelerator)
     trained, task = restore(config.checkpoint, config.trainer.precision)
+    if "_target_" in config.data and target_of(config, "data") is MinimalPairs:
+        task.network.to(device)
+        evaluate_minimal_pairs(config, task)
+        return
+    if config.method is not None:
+        raise ConfigError(f"method={config.method} scores minimal pairs; expected data=minimal_pairs, or null")
     trained.data = corpus_of(config.data, trained.data)
     if "_target_" not in trained.data:
         raise ConfigError(f"checkpoint={config.checkpoint} was imported and has no corpus: give data=... too")
@@ -45,6 +58,43 @@ def evaluate(config: DictConfig) -> None:
     metrics = evaluation(RunSettings.of(trained), module, is_same_data=is_same_data, accelerator=device.type)
     where = f"{hardware(device)}, {trained.trainer.precision}"
     show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, module)
+
+
+def evaluate_minimal_pairs(config: DictConfig, task: Task) -> None:
+    """Prints the accuracy on minimal pairs, and writes the scores of each pair into the run directory. Prefix models
+    read the common first words of a pair as their prefix."""
+    corpus: MinimalPairs = build(config, "data")
+    with error_prefix():
+        pairs = corpus.read()
+        has_prefix = isinstance(task, LanguageModeling) and task.architecture != "decoder_only"
+        prefixes = [pair.prefix if has_prefix else "" for pair in pairs]
+        good = [(prefix, pair.good[len(prefix) :]) for prefix, pair in zip(prefixes, pairs, strict=True)]
+        bad = [(prefix, pair.bad[len(prefix) :]) for prefix, pair in zip(prefixes, pairs, strict=True)]
+        distinct = [*dict.fromkeys(chain(good, bad))]
+        with show_progress() as progress:
+            advance = partial(progress.advance, progress.add_task("scoring sentences", total=len(distinct)))
+            contexts, texts = zip(*distinct, strict=True)
+            found = Predictor(task).score(texts, contexts, config.method, advance=advance)
+    score_of = dict(zip(distinct, found, strict=True))
+    scores = PairScores.of(pairs, [score_of[x] for x in good], [score_of[x] for x in bad])
+    path, method = checkpoint_file(config.checkpoint), found[0].method
+    folder = path.parents[1] if path.parent.name == "checkpoints" else path.parent
+    scores.write(RunDirectory(folder).minimal_pairs / f"{method}.tsv")
+    warn_of_pairs(scores, pairs, prefixes if has_prefix else None)
+    show_pair_scores(f"{path} by {method}", scores)
+
+
+def warn_of_pairs(scores: PairScores, pairs: Sequence[MinimalPair], prefixes: Sequence[str] | None) -> None:
+    """Logs which pairs say little, or are left out."""
+    count = f"of {len(pairs):,} pairs"
+    if left_out := int(np.isnan(scores.points).sum()):
+        log.warning("%s %s are left out: they have an unknown token or an empty sentence", f"{left_out:,}", count)
+    if identical := sum(pair.good == pair.bad for pair in pairs):
+        log.warning("%s %s have two identical sentences, half a point each", f"{identical:,}", count)
+    if scores.ties > MOST_TIES:
+        log.warning("%.1f %% of the pairs are ties, half a point each", 100 * scores.ties)
+    if prefixes is not None and (without := sum(not prefix for prefix in prefixes)):
+        log.warning("%s %s have no common first word, and training has no empty prefix", f"{without:,}", count)
 
 
 def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:

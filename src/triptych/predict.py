@@ -31,6 +31,9 @@ from triptych.training.hardware import device_for
 
 log = logging.getLogger("triptych")
 
+SCORED_AT_ONCE = 10_000
+"""Number of texts whose surprisal is in memory at once."""
+
 
 def predict(config: DictConfig) -> None:
     """Writes the prediction for each line of the input, by the task of the checkpoint.
@@ -44,6 +47,12 @@ def predict(config: DictConfig) -> None:
     check_input(config.input)
     device = device_for(config.trainer.accelerator)
     _, task = restore(config.checkpoint, config.trainer.precision)
+    if config.surprisal:
+        task.network.to(device)
+        write_surprisal(config, task)
+        return
+    if config.method is not None:
+        raise ConfigError(f"method={config.method} computes the surprisal; expected surprisal=true, or null")
     if config.temperature is None and isinstance(task, ImageGeneration):
         sampling = replace(sampling, temperature=1.0)
     task.network.to(device)
@@ -95,6 +104,23 @@ def predict(config: DictConfig) -> None:
             return
         for prediction in predictions:
             file.write(as_line(prediction) + "\n")
+
+
+def write_surprisal(config: DictConfig, task: Task) -> None:
+    """Writes a table with a row per word: the number of its line and in its line, the word, and -ln p in nats."""
+    lines = read_texts(config.input)
+    texts = texts_of(lines, config.input) if format_of(config.input) == ".jsonl" else lines
+    shown = show_progress(stderr=False, transient=False, disable=config.output == "-")
+    with output(config.output) as file, shown as progress:
+        advance = partial(progress.advance, progress.add_task("scoring", total=len(texts)))
+        file.write("line\tposition\tword\tnats\n")
+        for start in range(0, len(texts), SCORED_AT_ONCE):
+            with error_prefix(f"{input_name(config.input)}, from line {start + 1}: "):
+                some = texts[start : start + SCORED_AT_ONCE]
+                scores = Predictor(task).score(some, method=config.method, advance=advance)
+            for line, score in enumerate(scores, start + 1):
+                for position, (word, nats) in enumerate(zip(score.words, score.word_nats, strict=True), 1):
+                    file.write(f"{line}\t{position}\t{' '.join(word.split())}\t{nats:.6f}\n")
 
 
 def write_images(path: Path, file: TextIO, drawn: Iterable[tuple[str, Prediction]]) -> None:

@@ -217,6 +217,7 @@ class EvaluateConfig:
         early_stopping: see ``triptych.models.generation.BeamSearch``.
         bleu_tokenizer: tokenizer of sacreBLEU; None: as in training.
         rouge_tokenizer: google, whitespace or characters; None: as in training.
+        method: scores data=minimal_pairs; see ``triptych.tasks.Predictor.score``. None: the default of the task.
         trainer: accelerator and precision; see ``TRAINER``.
     """
 
@@ -228,6 +229,7 @@ class EvaluateConfig:
     early_stopping: Any = None
     bleu_tokenizer: str | None = None
     rouge_tokenizer: str | None = None
+    method: str | None = None
     trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 
@@ -251,6 +253,8 @@ class PredictConfig:
         top_p: sample from the most likely tokens whose probabilities add up to this.
         seed: random seed of the sampling.
         classes: class descriptions for matching images and texts; None: those of the training run.
+        surprisal: whether to write -ln p of each word of the input, in place of predictions.
+        method: computes the surprisal; see ``triptych.tasks.Predictor.score``. None: the default of the task.
         trainer: accelerator and precision; see ``TRAINER``.
     """
 
@@ -268,6 +272,8 @@ class PredictConfig:
     top_p: float = 1.0
     seed: int = 1
     classes: list[str] | None = None
+    surprisal: bool = False
+    method: str | None = None
     trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 

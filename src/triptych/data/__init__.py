@@ -37,6 +37,7 @@ from triptych.data.corpora.text_lines import TextLines
 from triptych.data.corpora.tone_digits import ToneDigits
 from triptych.data.example import AnswerSpan, Example, Message
 from triptych.data.images import Image, as_image, read_image
+from triptych.data.minimal_pairs import MinimalPair, MinimalPairs
 from triptych.data.readers.file_changes import FileChanges
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
@@ -87,6 +88,8 @@ __all__ = [
     "LabelledText",
     "LongText",
     "Message",
+    "MinimalPair",
+    "MinimalPairs",
     "ParallelText",
     "PlainText",
     "PretrainedTokenizer",

@@ -49,6 +49,7 @@ class RunDirectory:
         self.record, self.pruned = path / RECORD, path / PRUNED
         self.predictions = path / "predictions.jsonl"
         self.attention = path / "attention.json"
+        self.minimal_pairs = path / "minimal_pairs"
         self.log = path / "train.log"
         self.job, self.slurm_task = path / "job.json", path / "slurm.json"
         self.job_log = path / "terminal.log"

@@ -56,7 +56,7 @@ class Predictor:
         contexts: Sequence[str] | None = None,
         method: str | None = None,
         *,
-        batch_tokens: int = 8192,
+        batch_tokens: int | None = None,
         advance: Callable[[int], None] = lambda count: None,
     ) -> list[TextScore]:
         """Returns the surprisal of each text, by the likelihood that the network was trained on.
@@ -75,13 +75,14 @@ class Predictor:
             contexts: the beginning of each text, which is not scored; a text usually starts with a space then. None: no
                 contexts.
             method: one of these; None: the default of the task and the architecture.
-            batch_tokens: maximum number of tokens per batch.
+            batch_tokens: maximum number of tokens per batch, with padding; None: 4,096 on CPUs, 65,536 on GPUs.
             advance: called with the number of texts scored since the last call.
 
         Raises:
             ValueError: the task has no likelihood or no such method, or a text is too long.
         """
-        return score_texts(self.task, texts, contexts, method, batch_tokens, advance)
+        most = batch_tokens or (4096 if self.task.device.type == "cpu" else 65_536)
+        return score_texts(self.task, texts, contexts, method, most, advance)
 
     def predictions(
         self, texts: Sequence[Any], *, batch_size: int = 64, advance: Callable[[int], None] = lambda count: None
