@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from small_models import random_model
 from triptych.inspection import ablate_heads, attention_entropy
+from triptych.nn import Recurrence
 
 
 @pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2, "head_dim": 8}], ids=["all", "grouped"])
@@ -38,6 +39,9 @@ def test_entropy() -> None:
 
 
 def test_errors() -> None:
+    recurrent = random_model("decoder_only", attends=Recurrence)
+    with pytest.raises(ValueError, match=r"decoder.layers.0.self_attention is a recurrence, which has no heads"):
+        ablate_heads(recurrent, {"decoder.layers.0.self_attention": [0]}).__enter__()
     network = random_model("decoder_only")
     with pytest.raises(ValueError, match=r"decoder.layers.2.self_attention is no attention .*decoder.layers.0.self_at"):
         ablate_heads(network, {"decoder.layers.2.self_attention": [0]}).__enter__()

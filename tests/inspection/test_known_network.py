@@ -41,7 +41,7 @@ def test_lens_heads_and_probes(network: DecoderOnly) -> None:
         logits = network(tokens)
     assert torch.equal(logits.argmax(-1), (tokens + 1) % 4)
 
-    lens = logit_lens(network, recording.stream("decoder"))
+    lens = logit_lens(network, recording)
     assert_close(lens[0], torch.zeros(32, 9, 4))  # nothing is predicted before the layer
     assert_close(lens[1], logits)
 

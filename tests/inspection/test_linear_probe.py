@@ -1,5 +1,7 @@
 """Probes against scipy's minimum, and on states whose answer is known."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -61,3 +63,20 @@ def test_errors() -> None:
         LinearProbe(torch.randn(4, 2), torch.tensor([0, 1, 0]))
     with pytest.raises(ValueError, match="at least two classes"):
         LinearProbe(torch.randn(4, 2), torch.zeros(4, dtype=torch.long))
+    states, labels = torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
+    probe = LinearProbe(states, labels == 1)
+    for call, message in (
+        (
+            lambda: LinearProbe(states, torch.tensor([0, 1, -100, 1])),
+            "label -100: expected numbers from 0 on",
+        ),
+        (lambda: LinearProbe(states, labels * 10**12), "label 1000000000000: expected numbers from 0 on, fewer than"),
+        (lambda: LinearProbe(states * math.nan, labels), "states that are not finite"),
+        (lambda: LinearProbe(states[None], labels), r"states of shape \(1, 4, 2\) .*expected \(examples, width\)"),
+        (lambda: LinearProbe(states, labels, weight_decay=-1.0), "weight_decay=-1.0: expected at least 0"),
+        (lambda: probe.accuracy(states, labels[:1]), "4 states with 1 labels: expected a label per state"),
+        (lambda: probe.accuracy(states[:0], labels[:0]), "0 states with 0 labels"),
+        (lambda: probe.accuracy(states[:, :1], labels), "states of width 1; the probe was trained on 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -23,7 +23,7 @@ def test_it_is_that_of_gpt_2_written_out(tmp_path: Path) -> None:
         ours(tokens)
     states = theirs(tokens, output_hidden_states=True).hidden_states
     expected = [theirs.lm_head(theirs.transformer.ln_f(state)) for state in states[:-1]]
-    lens = logit_lens(ours, recording.stream("decoder"))
+    lens = logit_lens(ours, recording)
     assert_close(lens[:-1], torch.stack(expected))
     assert_close(lens[-1], theirs(tokens).logits)
 
@@ -36,4 +36,4 @@ def test_a_pooled_head_answers_from_each_layer(pooling: str) -> None:
     )
     with record(network) as recording:
         logits = network(tokens, mask)
-    assert_close(logit_lens(network, recording.stream("encoder"), mask)[-1], logits)
+    assert_close(logit_lens(network, recording, mask)[-1], logits)

@@ -137,8 +137,16 @@ def test_errors() -> None:
         recording["embedding"]
     with record(network, gradients=True) as recording:
         sum(network(torch.zeros(2, 3, dtype=torch.long)).sum() for _ in range(2)).backward()
-    with pytest.raises(ValueError, match="embedding was called 2 times; record the gradients of one call"):
+    with pytest.raises(ValueError, match="embedding was called 2 times; record only one"):
         recording.gradient("embedding")
+    full, tokens = build("full").eval(), torch.zeros(2, 3, dtype=torch.long)
+    with record(full, gradients=True) as recording:
+        full(tokens, tokens).sum().backward()
+    with pytest.raises(
+        ValueError, match=r"embedding was called 2 times; expected encoder.embedded or decoder.embedded"
+    ):
+        recording.gradient_times_input("embedding")
+    assert recording.gradient_times_input("encoder.embedded").shape == (2, 3)
     network.compile_parts(dynamic=True)
     with pytest.raises(ValueError, match="expected compile=false"), record(network):
         pass

@@ -1,6 +1,7 @@
 """What a training step is measured to take without any memory, against real steps and against the formula."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from formula_on_cpu import OnCpu
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_stack
 from small_models import build
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.nn import Head, LayerNorm, PatchEmbedding
+from triptych.nn import Head, LayerNorm, PatchEmbedding, Recurrence
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.planning.memory import gradient_bytes
 from triptych.planning.peak_memory import LiveMemoryTracker, is_masked, measure_peak, training_loss
@@ -119,6 +120,19 @@ class TestRealSteps:
         shape = (2, 150, 140 if architecture == "full" else 0)
         expected = real_peak(make().to(PRECISIONS[precision].dtype), precision, shape)
         assert measure_peak(on_meta(make, precision), PRECISIONS[precision], shape) == expected
+
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    @pytest.mark.parametrize(("cell", "least"), [("tanh", 0.9), ("gru", 0.9), ("lstm", 0.25)])
+    def test_of_recurrences(self, architecture: str, cell: str, least: float) -> None:
+        """Without numbers the padding is unknown, so it is computed, too; and the workspace of oneDNN's LSTM is not
+        counted."""
+
+        def make() -> Any:
+            return build(architecture, d_model=64, max_length=150, attends=partial(Recurrence, cell=cell))
+
+        shape = (4, 100, 100 if architecture == "full" else 0)
+        expected = real_peak(make(), "32-true", shape)
+        assert least * expected <= measure_peak(on_meta(make, "32-true"), PRECISIONS["32-true"], shape) <= expected
 
 
 class TestFormula:

@@ -53,11 +53,10 @@ def _zero(columns: Int[Tensor, " columns"]) -> Callable[[nn.Module, tuple[Tensor
 
 
 def _attention_called(name: str, network: Network) -> MultiHeadAttention:
-    attentions = {
-        path: module
-        for path, module in network.named_modules()
-        if isinstance(module, MultiHeadAttention) and not module.is_recurrent
-    }
+    found = {path: module for path, module in network.named_modules() if isinstance(module, MultiHeadAttention)}
+    attentions = {path: module for path, module in found.items() if not module.is_recurrent}
+    if name in found.keys() - attentions.keys():
+        raise ValueError(f"{name} is a recurrence, which has no heads")
     if name not in attentions:
         raise ValueError(f"{name} is no attention of this network; it has {', '.join(attentions) or 'none'}")
     return attentions[name]

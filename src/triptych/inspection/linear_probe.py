@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+MOST_CLASSES = 100_000
+
 
 class LinearProbe(nn.Module):
     """softmax(W (x - mean) / std + b), a classifier of single states (Alain and Bengio 2017).
@@ -20,7 +22,8 @@ class LinearProbe(nn.Module):
         weight_decay: c in the loss, mean cross-entropy + c/2 |W|^2, whose only minimum L-BFGS finds.
 
     Raises:
-        ValueError: fewer than two classes, or a number of labels other than that of the states.
+        ValueError: fewer than two classes, a number of labels other than that of the states, negative labels, or states
+            that are not finite.
     """
 
     def __init__(
@@ -31,10 +34,13 @@ class LinearProbe(nn.Module):
         weight_decay: float = 1e-3,
     ) -> None:
         super().__init__()
-        if len(states) != len(labels):
-            raise ValueError(f"a probe of {len(states)} states with {len(labels)} labels: expected a label per state")
-        if len(set(labels.tolist())) < 2:
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay={weight_decay}: expected at least 0")
+        labels = _checked(states, labels)
+        if len({*labels.tolist()}) < 2:
             raise ValueError("a probe needs labels of at least two classes")
+        if int(labels.max()) >= MOST_CLASSES:
+            raise ValueError(f"label {int(labels.max())}: expected numbers from 0 on, fewer than {MOST_CLASSES:,}")
         states = states.detach().double()
         self.mean, self.std = states.mean(0), states.std(0).clamp(min=1e-12)
         x = (states - self.mean) / self.std
@@ -66,11 +72,28 @@ class LinearProbe(nn.Module):
     @torch.no_grad()
     def accuracy(self, states: Float[Tensor, "examples width"], labels: Int[Tensor, " examples"]) -> float:
         """Returns the share of states whose class is right; give it others than those of the training."""
+        labels = _checked(states, labels)
+        if states.shape[1] != len(self.mean):
+            raise ValueError(f"states of width {states.shape[1]}; the probe was trained on {len(self.mean)}")
         return float((self(states).argmax(-1) == labels).double().mean())
 
 
+def _checked(states: Tensor, labels: Tensor) -> Int[Tensor, " examples"]:
+    """Returns the labels as integers, if they fit the states."""
+    if states.ndim != 2 or labels.ndim != 1:
+        shapes = f"states of shape {(*states.shape,)} and labels of shape {(*labels.shape,)}"
+        raise ValueError(f"{shapes}; expected (examples, width) and (examples,)")
+    if len(states) != len(labels) or not len(states):
+        raise ValueError(f"a probe of {len(states)} states with {len(labels)} labels: expected a label per state")
+    if not states.isfinite().all():
+        raise ValueError("states that are not finite")
+    if (labels < 0).any():
+        raise ValueError(f"label {int(labels.min())}: expected numbers from 0 on; leave out states without a label")
+    return labels.long()
+
+
 def control_labels(
-    words: Sequence[Hashable], labels: Int[Tensor, " examples"], *, seed: int = 0
+    words: Sequence[Hashable] | Int[Tensor, " examples"], labels: Int[Tensor, " examples"], *, seed: int = 0
 ) -> Int[Tensor, " examples"]:
     """Returns labels for a control task: each distinct word has one label, drawn at random as often as in ``labels``.
 
@@ -82,6 +105,7 @@ def control_labels(
         labels: labels of the property.
         seed: seed of the draws.
     """
+    words = words.tolist() if isinstance(words, Tensor) else words  # tensors are hashed by identity
     generator = torch.Generator().manual_seed(seed)
     drawn = {word: int(labels[torch.randint(len(labels), (), generator=generator)]) for word in dict.fromkeys(words)}
     return torch.tensor([drawn[word] for word in words])

@@ -7,24 +7,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from triptych.inspection.recording import Recording
 from triptych.nn import Network, Stack
 
 
 def logit_lens(
     network: Network,
-    stream: Float[Tensor, "states batch length d_model"],
+    recording: Recording,
     mask: Bool[Tensor, "batch length"] | None = None,
 ) -> Float[Tensor, "states *rows_length_outputs"]:
     """head(final_norm(x_l)) of each l: the logits that each layer would give if it were the last (nostalgebraist 2020).
 
     Args:
-        stream: x_0, ..., x_N of the stack below the head, as of ``Recording.stream``.
+        recording: of this network; its states x_0, ..., x_N are those of the stack below the head.
         mask: True at non-padding positions, which a head with pooling needs; None: no padding.
     """
-    stack = network.get_submodule(network.stack_names[-1])
+    name, device = network.stack_names[-1], next(network.parameters()).device
+    stack = network.get_submodule(name)
     assert isinstance(stack, Stack)
-    return torch.stack([network.head(stack.final_norm(x), mask) for x in stream.to(_device(network))])
-
-
-def _device(network: Network) -> torch.device:
-    return next(network.parameters()).device
+    return torch.stack([network.head(stack.final_norm(x), mask) for x in recording.stream(name).to(device)])

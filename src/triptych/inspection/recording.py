@@ -23,7 +23,8 @@ class Recording(Mapping[str, Tensor]):
     ``.feed_forward`` (sub-layers, before the residual connection), ``decoder.layers.0`` (after it) and
     ``decoder.final_norm``. ``decoder.embedded`` is the input of the first block.
 
-    Positions of later calls (decoding with a cache) follow those of earlier ones.
+    Positions of later calls (decoding with a cache) follow those of earlier ones. An embedding that encoder and decoder
+    share is called for each.
 
     Raises:
         KeyError: there is no such part.
@@ -61,7 +62,9 @@ class Recording(Mapping[str, Tensor]):
         """
         output = self[name]
         if len(self._calls[name]) > 1:
-            raise ValueError(f"{name} was called {len(self._calls[name])} times; record the gradients of one call")
+            is_shared = name == "embedding" and {"encoder.embedded", "decoder.embedded"} <= self.keys()
+            advice = "expected encoder.embedded or decoder.embedded" if is_shared else "record only one"
+            raise ValueError(f"{name} was called {len(self._calls[name])} times; {advice}")
         if output.grad is None:
             raise ValueError(f"{name} has no gradient; expected record(network, gradients=True) and loss.backward()")
         return output.grad

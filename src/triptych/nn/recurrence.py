@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from triptych.nn.attention import MultiHeadAttention
@@ -121,7 +122,7 @@ class Recurrence(MultiHeadAttention):
         if state is not None:
             parts = tuple(part[None].contiguous() for part in state[:, :, 0].unbind(1))
             given = parts if len(parts) > 1 else parts[0]
-        if mask is None or mask.is_meta:
+        if mask is None or mask.is_meta or isinstance(mask, FakeTensor):  # lengths are unknown
             y, after = self.cell(x, given)
         else:
             order = _real_first(mask)

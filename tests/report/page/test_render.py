@@ -113,6 +113,7 @@ def test_the_page_says_what_the_runs_show(page: Path, seven_runs: Path) -> None:
     assert "full 98.1 % (1 seed) vs decoder-only 97.2 % (1 seed): inconclusive, because full has 1 seed" in text
     assert "1.2 points below the ceiling" in text
     assert "exceed it slightly" not in text
+    assert "Macro" not in text  # a macro of the template in place of a value
     assert "3.8 % above the entropy" in text
     assert "translation_killed" in text
     assert "triptych train experiment=dates/translation model=full seed=1" in text

@@ -27,6 +27,7 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
     "relu2": "relu_squared",
+    "linear": "identity",
 }
 """Hugging Face's names of activations, and ours."""
 
