@@ -31,6 +31,7 @@ COLOURS = {
 }  # fmt: skip
 KEYS = {"group", "claim", "tests", "condition", "literature", "next"}
 AGREES = {"as predicted": True, "not as predicted": False, "inconclusive": None}
+MEANING = {True: "supports it", False: "contradicts it", None: "inconclusive"}
 DOT_COLOURS = ("#0072b2", "#b05200")
 
 
@@ -188,8 +189,10 @@ def draw_tests(findings: Sequence[Mapping[str, Any]]) -> str:
         values = [value for found in finding["values"].values() for value in found]
         low, high = min(values), max(values)
         pad = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
-        low, high = low - pad, high + pad
-        parts.append(f'<text x="8" y="{top + 14}" font-weight="bold">{escape(finding["claim"]["statement"])}</text>')
+        share = finding["what"].startswith(("accuracy", "exact match")) and low >= 0 and high <= 1
+        low, high = (max(low - pad, 0.0), min(high + pad, 1.0)) if share else (low - pad, high + pad)
+        statement = f"Predicted: {finding['claim']['statement']}. Found: {finding['outcome']}"
+        parts.append(f'<text x="8" y="{top + 14}" font-weight="bold">{escape(statement)}</text>')
         top += 32
         for colour, (name, found) in zip(DOT_COLOURS, finding["values"].items(), strict=True):
             label = f"{name.replace('_', ' ')}: {finding['shown'][name]}"
@@ -200,7 +203,6 @@ def draw_tests(findings: Sequence[Mapping[str, Any]]) -> str:
             parts.append(f'<line x1="{mean:.1f}" y1="{top - 9}" x2="{mean:.1f}" y2="{top + 9}" stroke="{colour}"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{top}" r="4" fill="{colour}" fill-opacity="0.6"/>' for x in places]
             top += 24
-        share = finding["what"].startswith(("accuracy", "exact match")) and max(values) <= 1
         ends = (f"{100 * end:.3g} %" if share else f"{end:.4g}" for end in (low, high))
         for end, (x, anchor) in zip(ends, ((420, "start"), (800, "end")), strict=True):
             parts.append(f'<text x="{x}" y="{top}" text-anchor="{anchor}" fill="#5b6670">{end}</text>')
@@ -252,7 +254,10 @@ def write_csv(findings: Sequence[Mapping[str, Any]]) -> str:
 
 def describe(claim: Claim) -> list[str]:
     """The cells of a claim's row."""
-    shown = [f"{test.figure} ({test.source})" for test in claim.tests]
+    shown = [
+        f"{test.figure} ({test.source})" + ("" if test.is_sample else f": {MEANING[test.agrees]}")
+        for test in claim.tests
+    ]
     if claim.condition:
         shown.append(f"*{claim.condition}*")
     if any(test.finding for test in claim.tests):

@@ -119,7 +119,7 @@ def send_record(run: TrainingRun, record: dict[str, Any], looks: list[Any]) -> N
 def print_metrics(run: TrainingRun, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> None:
     """Logs each metric with the best possible value, and prints the confusion matrix."""
     for name, value in metrics.items():
-        best = f" (Bayes-optimal: {optimum[name]:.4f})" if name in optimum else ""
+        best = f" (Bayes-optimal predictor: {optimum[name]:.4f} expected)" if name in optimum else ""
         how = signature(run.task, name)
         log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
     show_confusion(run.module)

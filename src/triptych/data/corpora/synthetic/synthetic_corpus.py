@@ -22,7 +22,7 @@ METRICS = {"translation": "exact_match", "classification": "accuracy", "tagging"
 class SyntheticCorpus(ABC):
     """A corpus of space-separated words, whose answers follow from the words alone. The best possible score is 1 for
     every architecture. A tag follows from the words up to its own, so a causal model can predict it, except in
-    ``Reverse`` and ``Sort``.
+    ``Reverse``, ``Sort`` and ``Senses``.
 
     Each example has a size, such as its length, uniform in its range, and a random text of this size. A hash of the
     text assigns it to a split (80 %, 10 %, 10 %), so no text is in two splits. If ``MOST_DRAWS`` draws of a size find
