@@ -55,14 +55,20 @@ def run_compare(arguments: list[str]) -> None:
         "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
         help="function that adds your own plot to the page; its package must be in TRIPTYCH_ALLOW",
     )  # fmt: skip
+    parser.add_argument(
+        "--reference", type=Path, metavar="FILE",
+        help="CSV file with published accuracies on minimal pairs: a column UID, and one per model",
+    )  # fmt: skip
     add_factors(parser)
     parsed = parser.parse_args(arguments)
     check_output(parsed.output, ".html", "an HTML page")
+    if parsed.reference is not None and not parsed.reference.is_file():
+        raise ConfigError(f"--reference {parsed.reference}: no such file")
     plots = [function_at("--plot", path, ("triptych.report.page.charts",)) for path in parsed.plot]
     from triptych.report.compare import compare
 
     with error_prefix():
-        compare(parsed.directories, parsed.output, plots, parsed.by, parsed.tuned)
+        compare(parsed.directories, parsed.output, plots, parsed.by, parsed.tuned, parsed.reference)
 
 
 def run_scaling(arguments: list[str]) -> None:

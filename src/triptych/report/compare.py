@@ -5,7 +5,7 @@ Tested by tests/report/page/test_render.py.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from triptych.report.console_table import print_tables
 from triptych.report.page.charts import Plot
+from triptych.report.page.pair_table import read_reference, tabulate_pairs
 from triptych.report.page.render import Panel, render_page
 from triptych.report.read_records import RunSet, find_runs
 from triptych.report.statistics.audit import audit
@@ -30,6 +31,7 @@ def compare(
     plots: Sequence[Plot] = (),
     by: Sequence[str] = (),
     tuned: Sequence[str] = (),
+    reference: Path | None = None,
 ) -> None:
     """Compare the runs at or below some directories.
 
@@ -42,8 +44,10 @@ def compare(
         plots: plots to add to the page.
         by: keys of the compared settings, such as ``block/attention``; empty: ``model``, or the only one that varies.
         tuned: keys of settings that are tuned, not compared.
+        reference: published accuracies on minimal pairs; see ``read_reference``. None: none.
     """
-    compare_runs(find_runs(directories, output.parent), output, plots=plots, by=by, tuned=tuned)
+    known = {} if reference is None else read_reference(reference)
+    compare_runs(find_runs(directories, output.parent), output, plots=plots, by=by, tuned=tuned, reference=known)
 
 
 def compare_runs(
@@ -55,6 +59,7 @@ def compare_runs(
     by: Sequence[str] = (),
     tuned: Sequence[str] = (),
     answer: str = "",
+    reference: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Compare runs that were already read.
 
@@ -62,6 +67,7 @@ def compare_runs(
         found: their directories are relative to the folder of the page.
         question: of a study, at the top of the page, with its answer.
         findings: of the study, in place of a verdict per task.
+        reference: see ``read_reference``.
     """
     groups = group_runs(found.runs, found.untested, found.pruned, by, tuned)
     audits = [audit(group) for group in groups]
@@ -71,6 +77,7 @@ def compare_runs(
         None if findings else note_test_noise(group, judge(group), pairs)
         for group, pairs in zip(groups, duels, strict=True)
     ]
+    pairs = tabulate_pairs(groups, output.parent, reference or {})
     record = {
         "runs": [{**run.summary, "directory": run.directory} for run in found.runs],
         "verdicts": [asdict(verdict) for verdict in verdicts if verdict],
@@ -79,8 +86,9 @@ def compare_runs(
         "audit": [asdict(difference) for differences in audits for difference in differences],
         "unfinished": found.unfinished,
         "damaged": found.damaged,
+        **({"minimal_pairs": asdict(pairs)} if pairs else {}),
     }
-    page = render_page(groups, verdicts, audits, standings, duels, found, plots, question, findings, answer)
+    page = render_page(groups, verdicts, audits, standings, duels, found, plots, question, findings, answer, pairs)
     output.parent.mkdir(parents=True, exist_ok=True)
     content = output.with_suffix(".comparison.json")  # no file of a run has this name
     content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

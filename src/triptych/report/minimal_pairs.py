@@ -175,9 +175,9 @@ def show_pair_scores(title: str, scores: PairScores) -> None:
     """Prints the accuracy of each group (with its number of paradigms) and of each paradigm: by the sum of the nats,
     with its standard errors (see ``Accuracy``), and by their mean per token."""
     table = Table(title=title, title_justify="left")
-    table.add_column("minimal pairs", no_wrap=True)
+    table.add_column("minimal pairs", overflow="fold")
     for column in ("%", "± pairs", "± paradigms", "% by mean"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     groups = scores.groups()
     for name, paradigms in {**groups, **{name: [name] for name in scores.paradigms}}.items():
         found, by_mean = scores.accuracy(paradigms), scores.accuracy(paradigms, scores.points_per_token)

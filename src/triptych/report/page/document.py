@@ -3,6 +3,7 @@ HTML file that needs no network."""
 
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
@@ -10,6 +11,20 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from triptych.config import amount
 from triptych.report.page.charts import separate_titles
 from triptych.report.page.style import TEMPLATE
+
+
+class Cell(NamedTuple):
+    """A table cell.
+
+    Attributes:
+        head: of its column.
+        kind: CSS classes: own (the architecture's colour) and the architecture, number, words or path.
+        text: its content.
+    """
+
+    head: str
+    kind: str
+    text: str
 
 
 def render_template(name: str, context: Mapping[str, object]) -> str:

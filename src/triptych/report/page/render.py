@@ -11,8 +11,9 @@ from triptych.data.overlap import describe_overlap
 from triptych.report.labels import COSTS, field_name, setting
 from triptych.report.page.attention_charts import compare_attention
 from triptych.report.page.charts import PLOTS, Plot, draw_results
-from triptych.report.page.document import render_template
+from triptych.report.page.document import Cell, render_template
 from triptych.report.page.examples import ShownExample, choose_runs, find_telling_examples
+from triptych.report.page.pair_table import PairTable
 from triptych.report.page.style import ARCHITECTURES, Figure
 from triptych.report.read_records import RecordedRun, RunSet
 from triptych.report.statistics.audit import Difference
@@ -27,20 +28,6 @@ from triptych.report.statistics.verdicts import Verdict
 from triptych.tasks.metric_specs import MetricSpec
 
 _MAX_SAMPLES = 12
-
-
-class Cell(NamedTuple):
-    """A table cell.
-
-    Attributes:
-        head: of its column.
-        kind: CSS classes: own (the architecture's colour) and the architecture, number, words or path.
-        text: its content.
-    """
-
-    head: str
-    kind: str
-    text: str
 
 
 class Panel(NamedTuple):
@@ -86,6 +73,7 @@ def render_page(
     question: str = "",
     findings: Sequence[Panel] = (),
     answer: str = "",
+    pairs: PairTable | None = None,
 ) -> str:
     """Builds the self-contained page.
 
@@ -95,12 +83,14 @@ def render_page(
         plots: plots to add.
         question: of a study, at the top of the page, with its answer.
         findings: of the study, in place of verdicts.
+        pairs: the heat map of minimal pairs; None: no run has scored any.
     """
     present = {run.architecture for group in groups for run in group.runs}
     compared = {_describe_compared(group) for group in groups}
     context = {
         "question": question or f"Which {compared.pop() if len(compared) == 1 else 'variant'} is better?",
         "answer": answer,
+        "pairs": pairs,
         "findings": findings,
         "num_runs": sum(len(group.runs) for group in groups),
         "architectures": ARCHITECTURES,

@@ -11,8 +11,8 @@ from html import escape
 import numpy as np
 
 from triptych.config.wording import amount, counted
-from triptych.report.page.document import render_template
-from triptych.report.page.render import Cell, describe_difference, describe_origin
+from triptych.report.page.document import Cell, render_template
+from triptych.report.page.render import describe_difference, describe_origin
 from triptych.report.page.style import (
     ARCHITECTURES,
     OPTIMUM,
