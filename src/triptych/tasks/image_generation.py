@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Image, collate
 from triptych.models.generation import LogitsProcessors, Sampling
-from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.masked_diffusion import Proposal, draw, draw_by_index, fill_in, hide, with_tokens
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.task import MetricModes, Metrics, TaskContext, targets_of
@@ -46,10 +45,9 @@ class ImageGeneration(GenerativeTask):
     A decoder-only model reads text, separator and pixels as one sequence, and its targets are the pixels; the
     encoder-decoder reads the text with its encoder.
 
-    An encoder reads the text and all pixels, k of which are hidden and are its targets, k drawn from 1 to the number N
-    of pixels. N / k times the sum of their losses is, in expectation, the mean loss over all orders of the pixels
-    (Hoogeboom et al. 2022, "Autoregressive diffusion models", equation 4). In evaluation, the draws are a function of
-    the seed and the example index. It generates an image by filling in some pixels per step, in random order.
+    An encoder reads the text and all pixels, some of which are hidden and are its targets (masked diffusion, see
+    ``triptych.tasks.masked_diffusion``). In evaluation, the draws are a function of the seed and the example index. It
+    generates an image by filling in some pixels per step, in random order.
 
     Metrics: loss per pixel, in nats; bits_per_dimension, the loss in bits per value of a pixel; token_accuracy.
 
@@ -176,30 +174,18 @@ class ImageGeneration(GenerativeTask):
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """Computes the sum of the losses of the pixels."""
-        # Always float32: bfloat16 has too few distinct values to order many pixels.
-        shares = torch.rand(len(batch.labels), dtype=torch.float32, device=batch.labels.device)
-        orders = torch.rand(batch.labels.shape, dtype=torch.float32, device=batch.labels.device)
-        return self._nats(batch, shares, orders)[0].sum()
+        return self._nats(batch, *draw(batch))[0].sum()
 
     def _nats(
         self, batch: Batch, shares: Float[Tensor, " batch"], orders: Float[Tensor, "batch length"]
     ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """Returns the loss of each pixel, and 1 where the most likely token is correct; both 0 elsewhere.
 
-        For an encoder, only hidden pixels count, times N / k.
-
-        Args:
-            batch: rows with N pixels each, or without targets.
-            shares: number from 0 to 1 for each row: the fraction k / N, rounded up.
-            orders: number for each position; the k pixels with the lowest are hidden.
+        For an encoder, only hidden pixels count; see ``hide``.
         """
-        is_pixel, weights = batch.labels != IGNORE_INDEX, (batch.labels != IGNORE_INDEX).to(torch.float32)
+        weights = (batch.labels != IGNORE_INDEX).to(torch.float32)
         if self.architecture == "encoder_only":
-            counts = (shares * self.num_pixels).floor().clamp(max=self.num_pixels - 1) + 1
-            ranks = orders.masked_fill(~is_pixel, torch.inf).argsort(1).argsort(1)
-            is_hidden = is_pixel & (ranks < counts[:, None])
-            weights = is_hidden * (self.num_pixels / counts)[:, None]
-            batch = with_tokens(batch, batch.inputs.masked_fill(is_hidden, self.first + self.num_codes))
+            batch, weights = hide(batch, self.first + self.num_codes, shares, orders)
         logits = self.logits_of_codes(batch)
         labels = (batch.labels - self.first).clamp(min=0)
         losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(weights)
@@ -212,15 +198,8 @@ class ImageGeneration(GenerativeTask):
 
     def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds the losses of all pixels to the metrics."""
-        rows, places = batch.labels.shape
-        numbers = range(rows) if batch.indices is None else batch.indices.tolist()
-        drawn = np.zeros((rows, 1 + places), np.float32)
-        if self.architecture == "encoder_only":
-            for row, number, labels in zip(drawn, numbers, batch.labels.cpu().numpy(), strict=True):
-                random = np.random.default_rng((self.seed, number))
-                row[0], row[1:][labels != IGNORE_INDEX] = random.random(), random.random(self.num_pixels)
-        numbers_drawn = copy_to_device(torch.from_numpy(drawn), self.device)
-        nats, hits = self._nats(batch, numbers_drawn[:, 0], numbers_drawn[:, 1:])
+        rows = len(batch.labels)
+        nats, hits = self._nats(batch, *draw_by_index(batch, self.seed))
         metrics["loss"].update(nats.sum(), rows * self.num_pixels)
         metrics["token_accuracy"].update(hits.sum(), rows * self.num_pixels)
         dimensions = self.num_pixels * self.shape[0]
@@ -257,16 +236,14 @@ class ImageGeneration(GenerativeTask):
         places = batch.labels != IGNORE_INDEX
         generator = self._generator or self.sampling.generator(self.device)
         drawn = torch.rand(len(given), self.num_pixels, dtype=torch.float32, device=self.device, generator=generator)
-        orders = drawn.argsort(1).argsort(1)
-        tokens = batch.inputs.clone()
-        steps = self.num_inference_steps or self.num_pixels
-        for step in range(steps):
-            low, high = (self.num_pixels * i // steps for i in (step, step + 1))
+        ranks = torch.zeros(places.shape, device=self.device).masked_scatter(places, drawn)
+
+        def propose(tokens: Int[Tensor, "batch length"]) -> Proposal:
             logits = self.logits_of_codes(with_tokens(batch, tokens))[places]
-            drawn = self.first + self.sampling.choose(logits, generator)
-            now = ((orders >= low) & (orders < high)).flatten()
-            tokens[places] = torch.where(now, drawn, tokens[places])
-        return list(tokens[places].view(len(given), -1).tolist())
+            return tokens.masked_scatter(places, self.first + self.sampling.choose(logits, generator)), ranks
+
+        filled = fill_in(batch.inputs, places, propose, self.num_inference_steps or self.num_pixels)
+        return list(filled[places].view(len(given), -1).tolist())
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
         """Returns readable names of tokens; the name of a pixel is its levels."""
@@ -278,10 +255,3 @@ class ImageGeneration(GenerativeTask):
         if code == self.num_codes:
             return "?"
         return "/".join(map(str, np.unravel_index(code, (self.levels,) * self.num_channels)))
-
-
-def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:
-    """Returns a copy of a batch with other tokens."""
-    changed = copy(batch)
-    changed.inputs = tokens
-    return changed
