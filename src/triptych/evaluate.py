@@ -80,6 +80,8 @@ def evaluate_minimal_pairs(config: DictConfig, task: Task) -> None:
     path, method = checkpoint_file(config.checkpoint), found[0].method
     folder = path.parents[1] if path.parent.name == "checkpoints" else path.parent
     scores.write(RunDirectory(folder).minimal_pairs / f"{method}.tsv")
+    if task.corpus.is_stream:
+        log.warning("training read windows of a long text, which have no <bos>; for sentences, train on lines")
     warn_of_pairs(scores, pairs, prefixes if has_prefix else None)
     show_pair_scores(f"{path} by {method}", scores)
 
