@@ -21,7 +21,7 @@ from triptych.config import ConfigError, build, error_prefix, target_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus, DataModule, MinimalPair, MinimalPairs, read_splits
 from triptych.report.console import show_metrics
-from triptych.report.minimal_pairs import MOST_TIES, PairScores, show_pair_scores
+from triptych.report.pair_scores import MOST_TIES, PairScores, show_pair_scores
 from triptych.storage.progress import show_progress
 from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import LanguageModeling, Predictor, Task, TextToText, Translation

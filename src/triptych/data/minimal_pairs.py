@@ -1,6 +1,6 @@
 """Minimal pairs: two sentences, of which only one is grammatical (Warstadt et al. 2020).
 
-Tested by tests/report/test_minimal_pairs.py.
+Tested by tests/report/test_pair_scores.py.
 """
 
 from collections import Counter

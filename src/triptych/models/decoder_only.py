@@ -74,6 +74,7 @@ class DecoderOnly(GenerativeNetwork):
         source_mask: Bool[Tensor, "batch frames"] | None = None,
         lengths: Sequence[int] | None = None,
         num_global_tokens: Int[Tensor, " rows"] | None = None,
+        prefix: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Computes logits.
@@ -87,6 +88,8 @@ class DecoderOnly(GenerativeNetwork):
             lengths: lengths of the documents if ``tokens`` is one packed row; each document is processed separately and
                 ``mask`` is ignored. None: ``tokens`` is not packed.
             num_global_tokens: see ``Stack.forward``.
+            prefix: number of leading tokens of each text that all of its positions attend to; None: each position
+                attends to itself and earlier ones.
             targets: if given, returns the sum of the losses of these targets instead of logits.
         """
         documents = None if lengths is None else PackedLayout(lengths, tokens.device)
@@ -95,7 +98,7 @@ class DecoderOnly(GenerativeNetwork):
         x, whole = preceded(*self.read_before(source, source_mask), x, mask)
         positions = None if whole is None else count_real(whole)
         states = self.decoder(
-            x, mask=whole, positions=positions, documents=documents, num_global_tokens=num_global_tokens
+            x, mask=whole, positions=positions, documents=documents, prefix=prefix, num_global_tokens=num_global_tokens
         )
         return self.apply_head(states[:, -length:], mask, documents, targets)
 

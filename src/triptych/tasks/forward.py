@@ -30,6 +30,10 @@ def run_network(
     elif network.architecture == "prefix_lm":
         prefix = batch.prefix + 1  # the state of its last token predicts the first label after it
         answered = network(batch.inputs, mask, prefix=prefix, lengths=batch.lengths, **sources, targets=targets)
+    elif batch.is_bidirectional:
+        assert batch.mask is not None
+        whole = batch.mask.sum(1) if batch.lengths is None else torch.tensor(batch.lengths, device=batch.inputs.device)
+        answered = network(batch.inputs, prefix=whole, lengths=batch.lengths, targets=targets)
     elif batch.source is not None and network.architecture == "decoder_only":
         answered = network(batch.inputs, mask, **sources, targets=targets)
     elif batch.source is None:

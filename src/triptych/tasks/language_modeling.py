@@ -2,24 +2,26 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, TokenizedWords
 from triptych.data.prefix import prefix_length
+from triptych.tasks.denoising import SCORING_METHODS
 from triptych.tasks.exact_sums import ExactMean, ExactSum, widest
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.masked_next_token import mask_next_tokens
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.task import MetricModes, Metrics, Values
-from triptych.tasks.views import View, causal_view, labelled_at
+from triptych.tasks.task import MetricModes, Metrics, TaskContext, Values
+from triptych.tasks.views import View, causal_view, labelled_at, masked_views
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
@@ -46,6 +48,7 @@ CONTINUATION = replace(
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LanguageModeling(GenerativeTask):
     """Predicts the probability of each next token.
 
@@ -67,7 +70,18 @@ class LanguageModeling(GenerativeTask):
       is a word, too, as usual for Penn Treebank and WikiText; one counts if its first byte is a target. Decoder-only
       models only.
 
-    The first token of a long text is never a target: its bytes, characters and words are not counted."""
+    The first token of a long text is never a target: its bytes, characters and words are not counted.
+
+    A decoder-only model may learn to read from both sides, too: a share of the training steps hides tokens and predicts
+    them from the others (see ``mask_next_tokens``). Their loss is the mean over hidden tokens; evaluation is causal.
+
+    Args:
+        masked_share: fraction of the training steps with hidden tokens.
+        mask_prob: probability that such a step hides a token.
+
+    Raises:
+        ValueError: if a number is out of range, or the network cannot read from both sides.
+    """
 
     name = "language_modeling"
     metric_modes: ClassVar[MetricModes] = {
@@ -81,6 +95,45 @@ class LanguageModeling(GenerativeTask):
         "encoder_only": "an encoder attends to the token that it should predict; "
         "use model=decoder_only, or model=full or model=prefix_lm to predict the rest of a text after a prefix"
     }
+
+    masked_share: float = 0.0
+    mask_prob: float = 0.15
+
+    def __post_init__(self, context: TaskContext) -> None:
+        if not 0 <= self.masked_share <= 1:
+            raise ValueError(f"task.masked_share={self.masked_share}: expected 0 to 1")
+        if not 0 < self.mask_prob < 1:
+            raise ValueError(f"task.mask_prob={self.mask_prob}: expected more than 0 and less than 1")
+        super().__post_init__(context)
+        if self.masked_share:
+            self._check_masking()
+
+    def _check_masking(self) -> None:
+        if self.architecture != "decoder_only":
+            raise ValueError(
+                f"task.masked_share={self.masked_share}: only model=decoder_only learns to read from both sides; "
+                "expected 0"
+            )
+        stack = self.network.stacks[0]
+        if not stack.has_all_pairs or stack.position.has_bias:
+            part = "attention" if not stack.has_all_pairs else "position"
+            raise ValueError(
+                f"task.masked_share={self.masked_share}: block/{part} has no bidirectional form in a decoder; expected "
+                "block/attention=multi_head and block/position=rotary, learned or sinusoidal"
+            )
+        if self.tokenizer.special.mask is None:
+            raise ValueError(f"task.masked_share={self.masked_share}: the tokenizer has no mask token; expected 0")
+
+    def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """Computes the sum of the losses of the next tokens, or in some steps of the hidden ones, times the fraction of
+        labels per hidden token."""
+        if not self.masked_share or torch.rand(()) >= self.masked_share:
+            return super().training_loss(batch)
+        mask = self.tokenizer.special.mask
+        assert mask is not None
+        others = torch.from_numpy(self.tokenizer.text_ids).to(self.device)
+        masked = mask_next_tokens(batch, self.mask_prob, mask, others)
+        return super().training_loss(masked) * (len(batch.scored) / max(len(masked.scored), 1))
 
     @classmethod
     def comparison_metrics(cls, architecture: str, metrics: Values, optimum: Values) -> Sequence[MetricSpec]:
@@ -151,12 +204,20 @@ class LanguageModeling(GenerativeTask):
 
     @property
     def scoring_methods(self) -> tuple[str, ...]:
-        return ("log_likelihood",) if self.architecture == "decoder_only" else ("prefix_log_likelihood",)
+        if self.architecture != "decoder_only":
+            return ("prefix_log_likelihood",)
+        return ("log_likelihood", *(SCORING_METHODS["masked_lm"] if self.masked_share else ()))
 
     def views(self, context: Sequence[int], text: TokenizedWords, method: str) -> Iterator[View]:
-        """Yields one view: all architectures compute the probability of each token given the earlier ones."""
+        """Yields one view: all architectures compute the probability of each token given the earlier ones. A decoder
+        that also learned to read from both sides may be scored like a masked encoder, too."""
         special = self.tokenizer.special
         if not text.ids:
+            return
+        if method in SCORING_METHODS["masked_lm"]:
+            assert special.mask is not None
+            begin, hides_rest = [special.bos, *context], method == "pseudo_log_likelihood_l2r"
+            yield from masked_views(begin, text, [], special.mask, hides_rest_of_word=hides_rest, predicts_next=True)
             return
         if self.architecture == "full":
             item = self.lay_out(special.single(context), text.ids)

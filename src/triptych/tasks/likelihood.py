@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 
 from triptych.config import nearest
-from triptych.data import EncodedExample, collate
+from triptych.data import collate
 from triptych.nn import Targets
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.task import Task
@@ -82,8 +82,8 @@ def score_texts(
             for view in task.views(given[i], tokenized[i], method):
                 if view.item.longest > task.max_length:
                     raise ValueError(
-                        f"text {i + 1}: {view.item.longest} tokens, but the network reads at most {task.max_length} "
-                        "(shape.max_length of its training)"
+                        f"text {i + 1} ({texts[i][:30]!r}): {view.item.longest} tokens; the network reads at most "
+                        f"{task.max_length} (shape.max_length of its training)"
                     )
                 yield i, view
             advance(1)
@@ -92,14 +92,15 @@ def score_texts(
     with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():
         for some in _batches(views(), batch_tokens):
             places = np.concatenate([ends[i] + np.array(view.places) for i, view in some])
-            np.add.at(nats, places, _losses(task, [view.item for _, view in some]))
+            np.add.at(nats, places, _losses(task, [view for _, view in some]))
     unk = task.tokenizer.special.unk
     scores = []
     for text, (start, stop) in zip(tokenized, pairwise(ends.tolist()), strict=True):
         of_tokens = nats[start:stop]
         of_words = np.bincount(text.word_of, of_tokens, len(text.words)).tolist()
+        num_unknown = 0 if unk is None else text.ids.count(unk)
         names = task.names_of(text.ids)
-        scores.append(TextScore(method, names, of_tokens.tolist(), text.words, of_words, text.ids.count(unk or -1)))
+        scores.append(TextScore(method, names, of_tokens.tolist(), text.words, of_words, num_unknown))
     return scores
 
 
@@ -117,7 +118,8 @@ def _batches(views: Iterable[tuple[int, View]], batch_tokens: int) -> Iterator[l
         yield some
 
 
-def _losses(task: Task, items: Sequence[EncodedExample]) -> Float[np.ndarray, " scored"]:
-    batch = collate(items).to(task.device)
+def _losses(task: Task, views: Sequence[View]) -> Float[np.ndarray, " scored"]:
+    batch = collate([view.item for view in views]).to(task.device)
+    batch.is_bidirectional = views[0].is_bidirectional  # as all views of a method
     labels: Int[torch.Tensor, " scored"] = batch.labels.flatten()[batch.scored]
     return task.forward(batch, Targets(batch.scored, labels, 0.0, each=True))[0].double().cpu().numpy()

@@ -18,10 +18,12 @@ class View:
     Attributes:
         item: labels at the scored positions only.
         places: index of the token in the text that each label scores, in the order of the labels.
+        is_bidirectional: whether a decoder reads it from both sides.
     """
 
     item: EncodedExample
     places: Sequence[int]
+    is_bidirectional: bool = False
 
 
 def causal_view(before: Sequence[int], ids: Sequence[int], prefix: int = 0) -> View:
@@ -37,7 +39,13 @@ def causal_view(before: Sequence[int], ids: Sequence[int], prefix: int = 0) -> V
 
 
 def masked_views(
-    begin: Sequence[int], text: TokenizedWords, end: Sequence[int], mask: int, *, hides_rest_of_word: bool
+    begin: Sequence[int],
+    text: TokenizedWords,
+    end: Sequence[int],
+    mask: int,
+    *,
+    hides_rest_of_word: bool,
+    predicts_next: bool = False,
 ) -> Iterator[View]:
     """Scores each token given all others (Salazar et al. 2020), or given all but the later ones of its word (Kauf and
     Ivanova 2023), since the tokens of a rare word give each other away.
@@ -47,14 +55,15 @@ def masked_views(
         end: tokens after it.
         mask: the mask token.
         hides_rest_of_word: whether to mask the later tokens of the word, too.
+        predicts_next: whether a decoder predicts each token at the position before it (see ``mask_next_tokens``).
     """
     whole = np.array([*begin, *text.ids, *end])
     ends = np.searchsorted(text.word_of, text.word_of, side="right").tolist() if hides_rest_of_word else None
     for place, token in enumerate(text.ids):
         inputs, labels = whole.copy(), np.full(len(whole), IGNORE_INDEX)
         inputs[len(begin) + place : len(begin) + (ends[place] if ends else place + 1)] = mask
-        labels[len(begin) + place] = token
-        yield View(EncodedExample(inputs, labels), [place])
+        labels[len(begin) + place - predicts_next] = token
+        yield View(EncodedExample(inputs, labels), [place], is_bidirectional=predicts_next)
 
 
 def labelled_at(item: EncodedExample, begin: int, places: Sequence[int]) -> View:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from triptych.report.compare import compare
-from triptych.report.minimal_pairs import PairScores
 from triptych.report.page.pair_table import read_reference
+from triptych.report.pair_scores import PairScores
 
 METRICS = {"test/bits_per_byte": 1.0, "test/loss": 2.0, "test/continuation_bits_per_byte": 1.0}
 

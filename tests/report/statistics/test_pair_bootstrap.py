@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from triptych.report.minimal_pairs import PairScores
+from triptych.report.pair_scores import PairScores
 from triptych.report.statistics.pair_bootstrap import compare_pair_scores
 
 PARADIGMS = [f"p{i}" for i in range(8)]

@@ -127,6 +127,7 @@ class Batch:
 
     Attributes:
         scored: flat indices of the labels that count towards the loss.
+        is_bidirectional: whether a decoder reads the texts from both sides (see ``mask_next_tokens``).
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Batch:
         self.source, self.source_mask, self.prefix = source, source_mask, prefix
         self.num_labels_in_step, self.examples, self.num_nonpadding = num_labels_in_step, examples, num_nonpadding
         self.lengths, self.source_lengths, self.indices = lengths, source_lengths, indices
+        self.is_bidirectional = False
         self.scored: Int[Tensor, " scored"] = (labels.flatten() != IGNORE_INDEX).nonzero()[:, 0]
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":

@@ -11,8 +11,8 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from triptych.report.minimal_pairs import Accuracy, PairScores
 from triptych.report.page.document import Cell
+from triptych.report.pair_scores import Accuracy, PairScores
 from triptych.report.statistics.groups import Group
 from triptych.report.statistics.pair_bootstrap import compare_pair_scores
 from triptych.storage.run_directory import RunDirectory

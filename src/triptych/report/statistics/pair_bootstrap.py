@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from triptych.report.minimal_pairs import PairScores
+from triptych.report.pair_scores import PairScores
 from triptych.report.statistics.bootstrap import NUM_RESAMPLES, SEED, Paired
 
 

@@ -1,6 +1,6 @@
 """Accuracy on minimal pairs: the share of pairs whose grammatical sentence is more likely; ties count half.
 
-Tested by tests/report/test_minimal_pairs.py.
+Tested by tests/report/test_pair_scores.py.
 """
 
 import csv

@@ -20,7 +20,7 @@ from triptych.config import ConfigError
 from triptych.data import MinimalPair, MinimalPairs
 from triptych.evaluate import evaluate
 from triptych.predict import predict
-from triptych.report.minimal_pairs import PairScores
+from triptych.report.pair_scores import PairScores
 from triptych.tasks import TextScore
 
 COLUMNS = {"good": "sentence_good", "bad": "sentence_bad", "paradigm": "UID", "phenomenon": "linguistics_term"}
