@@ -39,7 +39,7 @@ def test_page_and_record(runs: Path, tmp_path: Path) -> None:
     reference = tmp_path / "reference.csv"
     reference.write_text("UID,field,human,unigram\nisland,syntax,90,40\nnoun,syntax,95.5,20\n")
     compare([runs], tmp_path / "out/report.html", reference=reference)
-    pairs = json.loads((tmp_path / "out/report.comparison.json").read_text())["minimal_pairs"]
+    pairs = json.loads((tmp_path / "out/report.comparison.json").read_text())["pairs"]
     columns = ["full, prefix log likelihood", "decoder-only, log likelihood", "human", "unigram"]
     assert pairs["heads"] == columns
     rows = {
@@ -62,7 +62,7 @@ def test_page_and_record(runs: Path, tmp_path: Path) -> None:
 def test_gray_is_not_above_chance(runs: Path, tmp_path: Path) -> None:
     """50 of 100 are not, 80 are."""
     compare([runs], tmp_path / "report.html")
-    pairs = json.loads((tmp_path / "report.comparison.json").read_text())["minimal_pairs"]
+    pairs = json.loads((tmp_path / "report.comparison.json").read_text())["pairs"]
     soft = {name: [cell["is_soft"] for cell in cells] for name, cells in pairs["paradigms"]}
     assert soft == {"island": [False, True], "noun": [True, False]}
     assert "Gray: not above chance" in (tmp_path / "report.html").read_text()
