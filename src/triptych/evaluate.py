@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 import lightning as L
@@ -20,6 +21,7 @@ from triptych.assembly.restore import checkpoint_file, restore, set_search
 from triptych.config import ConfigError, build, error_prefix, target_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus, DataModule, MinimalPair, MinimalPairs, read_splits
+from triptych.data.readers.files import unpacked
 from triptych.report.console import show_metrics
 from triptych.report.pair_scores import MOST_TIES, PairScores, show_pair_scores
 from triptych.storage.progress import show_progress
@@ -79,7 +81,8 @@ def evaluate_minimal_pairs(config: DictConfig, task: Task) -> None:
     scores = PairScores.of(pairs, [score_of[x] for x in good], [score_of[x] for x in bad])
     path, method = checkpoint_file(config.checkpoint), found[0].method
     folder = path.parents[1] if path.parent.name == "checkpoints" else path.parent
-    scores.write(RunDirectory(folder).minimal_pairs / f"{method}.tsv")
+    table = Path(unpacked(corpus.test)).stem
+    scores.write(RunDirectory(folder).minimal_pairs / f"{table}.{method}.tsv")
     if task.corpus.is_stream:
         log.warning("training read windows of a long text, which have no <bos>; for sentences, train on lines")
     warn_of_pairs(scores, pairs, prefixes if has_prefix else None)

@@ -5,8 +5,8 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,17 @@ from triptych.data.readers.files import decoded, format_of, lines_of, read_lines
 from triptych.data.readers.tables import NO_TEXT
 from triptych.models.generation import Sampling
 from triptych.storage.progress import show_progress
-from triptych.tasks import Chat, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Predictor, Task
+from triptych.tasks import (
+    Chat,
+    GenerativeTask,
+    ImageGeneration,
+    ImageTextMatching,
+    Prediction,
+    Predictor,
+    Task,
+    TextScore,
+    TextTooLongError,
+)
 from triptych.tasks.image_text_matching import check_classes
 from triptych.training.hardware import device_for
 
@@ -107,20 +117,39 @@ def predict(config: DictConfig) -> None:
 
 
 def write_surprisal(config: DictConfig, task: Task) -> None:
-    """Writes a table with a row per word: the number of its line and in its line, the word, and -ln p in nats."""
+    """Writes a table with a row per word: the number of its line and in its line, the word, whether whitespace precedes
+    it, and -ln p in nats."""
+    for key in ("num_beams", "temperature", "max_new_tokens", "num_return_sequences", "classes"):
+        if config[key] is not None:
+            raise ConfigError(f"{key}={config[key]}: surprisal=true generates no text; expected null")
     lines = read_texts(config.input)
     texts = texts_of(lines, config.input) if format_of(config.input) == ".jsonl" else lines
     shown = show_progress(stderr=False, transient=False, disable=config.output == "-")
-    with output(config.output) as file, shown as progress:
+    with shown as progress, ExitStack() as files:
         advance = partial(progress.advance, progress.add_task("scoring", total=len(texts)))
-        file.write("line\tposition\tword\tnats\n")
-        for start in range(0, len(texts), SCORED_AT_ONCE):
-            with error_prefix(f"{input_name(config.input)}, from line {start + 1}: "):
-                some = texts[start : start + SCORED_AT_ONCE]
-                scores = Predictor(task).score(some, method=config.method, advance=advance)
-            for line, score in enumerate(scores, start + 1):
-                for position, (word, nats) in enumerate(zip(score.words, score.word_nats, strict=True), 1):
-                    file.write(f"{line}\t{position}\t{' '.join(word.split())}\t{nats:.6f}\n")
+        for start in range(0, max(len(texts), 1), SCORED_AT_ONCE):
+            some = texts[start : start + SCORED_AT_ONCE]
+            with error_prefix():
+                try:
+                    scores = Predictor(task).score(some, method=config.method, advance=advance)
+                except TextTooLongError as error:
+                    where = f"{input_name(config.input)}, line {start + error.index + 1}"
+                    raise ConfigError(f"{where}: {error.message}") from None
+            if not start:  # an error leaves no empty file
+                file = files.enter_context(output(config.output))
+                file.write("line\tposition\tword\tafter_space\tnats\n")
+            for line, (text, score) in enumerate(zip(some, scores, strict=True), start + 1):
+                file.writelines(f"{line}\t{row}\n" for row in word_rows(text, score))
+
+
+def word_rows(text: str, score: TextScore) -> Iterator[str]:
+    """Yields the position, the word, 1 if whitespace or the start of the text precedes it, and its nats."""
+    end = 0
+    for position, (word, nats) in enumerate(zip(score.words, score.word_nats, strict=True), 1):
+        start = text.find(word, end)  # of a lower-cased word: -1
+        follows = start <= 0 or text[start - 1].isspace()
+        end = max(end, start + len(word))
+        yield f"{position}\t{' '.join(word.split())}\t{int(follows)}\t{nats:.6f}"
 
 
 def write_images(path: Path, file: TextIO, drawn: Iterable[tuple[str, Prediction]]) -> None:

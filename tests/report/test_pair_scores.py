@@ -65,6 +65,11 @@ def test_means_of_paradigms(drawn: list[tuple[str, float, float, int, int]]) -> 
     assert found.value == pytest.approx(100 * shares.mean())
     assert found.spread == pytest.approx(100 * shares.std() / math.sqrt(len(shares)), nan_ok=True)
     assert scores.ties == pytest.approx((table.good == table.bad).mean())
+    nats = np.concatenate([scores.nats, np.full((2, 3), np.nan)], axis=1)  # pairs that are left out are no ties
+    left_out = np.concatenate([scores.is_permutation, [False] * 3])
+    tokens = np.concatenate([scores.tokens, np.ones((2, 3), int)], axis=1)
+    more = PairScores([*scores.paradigm, *"abc"], [*scores.phenomenon, *"abc"], left_out, nats, tokens)
+    assert more.ties == scores.ties
     if not scores.ties:
         errors = shares * (1 - shares) / table.groupby("paradigm").size()
         assert found.error == pytest.approx(100 * math.sqrt(errors.sum()) / len(shares))
@@ -181,7 +186,7 @@ DATA = ["data=minimal_pairs", "data.test=pairs.tsv"]
 def test_evaluate(trained: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     """The scores are those of Python, and the warnings count what says little."""
     evaluate(composed(f"checkpoint={trained}/encoder", *DATA, f"data.dir={trained}", command="evaluate"))
-    record = PairScores.read(trained / "encoder/minimal_pairs/pseudo_log_likelihood_l2r.tsv")
+    record = PairScores.read(trained / "encoder/minimal_pairs/pairs.pseudo_log_likelihood_l2r.tsv")
     sides = zip(*((good, bad) for good, bad, *_ in PAIRS), strict=True)
     expected = [[score.total for score in triptych.load(trained / "encoder").score(side)] for side in sides]
     np.testing.assert_allclose(record.nats, expected, rtol=1e-5)
@@ -194,7 +199,7 @@ def test_evaluate(trained: Path, capsys: pytest.CaptureFixture[str], caplog: pyt
 
 def test_prefix_models_read_the_common_words(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
     evaluate(composed(f"checkpoint={trained}/prefix", *DATA, f"data.dir={trained}", command="evaluate"))
-    record = PairScores.read(trained / "prefix/minimal_pairs/prefix_log_likelihood.tsv")
+    record = PairScores.read(trained / "prefix/minimal_pairs/pairs.prefix_log_likelihood.tsv")
     (expected,) = triptych.load(trained / "prefix").score([" runs."], ["The cat"])
     assert record.nats[0, 0] == pytest.approx(expected.total, rel=1e-5)
     assert record.tokens[:, 0].tolist() == [6, 5]
@@ -219,12 +224,31 @@ def test_methods(trained: Path) -> None:
 
 def test_surprisal(trained: Path, tmp_path: Path) -> None:
     """A row per word, with the numbers of Python."""
-    (tmp_path / "in.txt").write_text("the cats run.\n\nhe saw it\n")
-    options = [f"input={tmp_path}/in.txt", f"output={tmp_path}/out.tsv", "surprisal=true"]
-    predict(composed(f"checkpoint={trained}/encoder", *options, command="predict"))
+    (tmp_path / "in.txt").write_text("the cats  run. \n\nhe saw it\n")
+    options = [f"checkpoint={trained}/encoder", f"input={tmp_path}/in.txt", f"output={tmp_path}/out.tsv"]
+    predict(composed(*options, "surprisal=true", command="predict"))
     table = pd.read_csv(tmp_path / "out.tsv", sep="\t", quoting=csv.QUOTE_NONE)
-    assert [*zip(table.line, table.position, table.word, strict=True)] == [
-        (1, 1, "the"), (1, 2, "cats"), (1, 3, "run"), (1, 4, "."), (3, 1, "he"), (3, 2, "saw"), (3, 3, "it")
+    assert [*zip(table.line, table.position, table.word, table.after_space, strict=True)] == [
+        (1, 1, "the", 1), (1, 2, "cats", 1), (1, 3, "run", 1), (1, 4, ".", 0), (3, 1, "he", 1), (3, 2, "saw", 1),
+        (3, 3, "it", 1),
     ]  # fmt: skip
-    first, _, third = triptych.load(trained / "encoder").score(["the cats run.", "", "he saw it"])
+    first, _, third = triptych.load(trained / "encoder").score(["the cats  run. ", "", "he saw it"])
     assert table.nats.tolist() == pytest.approx([*first.word_nats, *third.word_nats], abs=1e-5)
+
+
+def test_surprisal_that_is_refused_leaves_no_file(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cats run.\n" + "the cats run. " * 50 + "\n")
+    options = [
+        f"checkpoint={trained}/encoder",
+        f"input={tmp_path}/in.txt",
+        f"output={tmp_path}/out.tsv",
+        "surprisal=true",
+    ]
+    for more, message in (
+        ([], r"in.txt, line 2: [0-9]+ tokens; the network reads at most [0-9]+"),
+        (["method=pll"], "method=pll: denoising on encoder_only supports"),
+        (["num_beams=4"], "num_beams=4: surprisal=true generates no text; expected null"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            predict(composed(*options, *more, command="predict"))
+        assert not (tmp_path / "out.tsv").exists()

@@ -17,7 +17,7 @@ from torch import Tensor
 from oracle import Case, reference
 from predicting import make_context
 from small_models import build, randomize
-from triptych.data import BPE, IGNORE_INDEX, Batch, Characters, TokenizedWords, Tokenizer
+from triptych.data import BPE, IGNORE_INDEX, Batch, Bytes, Characters, TokenizedWords, Tokenizer
 from triptych.models import EncoderOnly
 from triptych.nn import Targets
 from triptych.tasks import Classification, Denoising, LanguageModeling, Predictor, Task, TextScore
@@ -31,6 +31,7 @@ LINES = [
     "the cat sat on the mat.",
 ]
 BPE_OF_LINES = BPE(vocab_size=290, num_sentinels=3).train(LINES)
+BYTES, CHARACTERS = Bytes().train([]), Characters().train(["ab .\t\n,"])
 AB = Characters().train(["ab"])
 A, B = AB.encode(["ab"])[0]
 P = np.array([[0.9, 0.1], [0.4, 0.6]])
@@ -246,7 +247,7 @@ def test_what_cannot_be_scored() -> None:
     with pytest.raises(ValueError, match=r"classification on encoder_only has no likelihood of a text; expected"):
         Predictor(classifier).score(["a"])
     decoder = Predictor(language_model("decoder_only", max_length=6))
-    with pytest.raises(ValueError, match=r"text 2 .'cats, .*: [0-9]+ tokens; the network reads at most 6"):
+    with pytest.raises(ValueError, match=r"text 2: [0-9]+ tokens; the network reads at most 6"):
         decoder.score(["a", LINES[1]])
     with pytest.raises(
         ValueError, match=re.escape("method=log_likelyhood: language_modeling on decoder_only supports")
@@ -293,6 +294,19 @@ class TestTransformers:
                 logits = case.model(rows).logits[places, 1 + places] if ids else torch.zeros(0, 301)
             wanted = -logits.log_softmax(-1)[places, torch.tensor(ids, dtype=torch.long)]
             assert score.nats == pytest.approx(wanted.tolist(), rel=1e-4)
+
+
+@given(text=st.text("ab .\t\n,", max_size=12), kind=st.sampled_from(["bytes", "bpe", "characters"]))
+def test_words_hold_all_tokens_and_none_is_blank(text: str, kind: str) -> None:
+    """But that of a text of whitespace alone. In their order, they are the text without its whitespace."""
+    tokenizer = {"bytes": BYTES, "bpe": BPE_OF_LINES, "characters": CHARACTERS}[kind]
+    (found,) = tokenizer.encode_words([text])
+    assert found.ids == tokenizer.encode([text])[0]
+    assert len(found.word_of) == len(found.ids)
+    assert [*dict.fromkeys(found.word_of)] == [*range(len(found.words))]
+    assert found.word_of == sorted(found.word_of)
+    assert "".join(found.words).split() == ["".join(text.split())] * bool(text.strip())
+    assert all(found.words) or not text.strip()
 
 
 def test_attributes() -> None:

@@ -86,7 +86,7 @@ def compare_runs(
         "audit": [asdict(difference) for differences in audits for difference in differences],
         "unfinished": found.unfinished,
         "damaged": found.damaged,
-        **({"pairs": asdict(pairs)} if pairs else {}),
+        **({"pairs": [asdict(table) for table in pairs]} if pairs else {}),
     }
     page = render_page(groups, verdicts, audits, standings, duels, found, plots, question, findings, answer, pairs)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -127,8 +127,9 @@ class PairScores:
 
     @property
     def ties(self) -> float:
-        """Share of ties."""
-        return float(np.nanmean(self.points == 0.5)) if len(self.points) else math.nan
+        """Share of ties among the pairs that are not left out."""
+        kept = self.points[~np.isnan(self.points)]
+        return float((kept == 0.5).mean()) if len(kept) else 0.0
 
     @cached_property
     def paradigms(self) -> Mapping[str, Int[np.ndarray, " pairs"]]:

@@ -9,7 +9,7 @@ from triptych.tasks.image_generation import ImageGeneration
 from triptych.tasks.image_text_matching import ImageTextMatching
 from triptych.tasks.infilling import Infilling
 from triptych.tasks.language_modeling import LanguageModeling
-from triptych.tasks.likelihood import TextScore
+from triptych.tasks.likelihood import TextScore, TextTooLongError
 from triptych.tasks.predictions import Candidate, ClassPrediction, Prediction, Predictions, TestPrediction
 from triptych.tasks.predictor import Predictor
 from triptych.tasks.question_answering import QuestionAnswering
@@ -45,6 +45,7 @@ __all__ = [
     "TestPrediction",
     "TextScore",
     "TextToText",
+    "TextTooLongError",
     "Transcription",
     "Translation",
 ]

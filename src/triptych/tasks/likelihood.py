@@ -19,6 +19,19 @@ from triptych.tasks.task import Task
 from triptych.tasks.views import View
 
 
+class TextTooLongError(ValueError):
+    """A text does not fit into the network.
+
+    Args:
+        index: index of the text, from 0.
+        message: for the user, without the text.
+    """
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(f"text {index + 1}: {message}")
+        self.index, self.message = index, message
+
+
 @dataclass(frozen=True, slots=True)
 class TextScore:
     """The surprisal of a text: -ln p, whose sum is minus the logarithm of its likelihood or pseudo-likelihood.
@@ -59,8 +72,14 @@ def score_texts(
         advance: called with the number of texts scored since the last call.
 
     Raises:
-        ValueError: the task has no likelihood or no such method, or a text is too long.
+        TypeError: one text, or one context, in place of a list.
+        ValueError: the task has no likelihood or no such method, or there is not a context per text.
+        TextTooLongError: a text is too long.
     """
+    if isinstance(texts, str) or isinstance(contexts, str):
+        raise TypeError("score takes lists of texts, not one text: score([text])")
+    if contexts is not None and len(contexts) != len(texts):
+        raise ValueError(f"{len(texts)} texts with {len(contexts)} contexts: expected a context per text")
     if not task.scoring_methods:
         raise ValueError(
             f"{task.name} on {task.architecture} has no likelihood of a text; expected language_modeling or denoising"
@@ -81,10 +100,8 @@ def score_texts(
         for i in order:
             for view in task.views(given[i], tokenized[i], method):
                 if view.item.longest > task.max_length:
-                    raise ValueError(
-                        f"text {i + 1} ({texts[i][:30]!r}): {view.item.longest} tokens; the network reads at most "
-                        f"{task.max_length} (shape.max_length of its training)"
-                    )
+                    room = f"the network reads at most {task.max_length} (shape.max_length of its training)"
+                    raise TextTooLongError(i, f"{view.item.longest} tokens; {room}")
                 yield i, view
             advance(1)
 

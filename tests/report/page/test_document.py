@@ -86,7 +86,7 @@ def test_no_text_of_a_run_changes_the_structure_of_the_page(write_run, hostile: 
 def test_a_variable_that_is_missing_is_an_error() -> None:
     found = {"num_untested": 0, "unfinished": [], "damaged": []}
     context: dict[str, object] = {"num_runs": 0, "sections": [], "present": [], "found": found, "question": ""}
-    context |= {"findings": [], "false_winner": (5, 7), "answer": "", "pairs": None}
+    context |= {"findings": [], "false_winner": (5, 7), "answer": "", "pairs": []}
     assert "0 runs of 0 tasks" in render_template("report.html", {**context, "has_charts": False})
     with pytest.raises(UndefinedError, match="'has_charts' is undefined"):
         render_template("report.html", context)

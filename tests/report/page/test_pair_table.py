@@ -22,7 +22,7 @@ def score(directory: Path, method: str, shares: tuple[float, float]) -> PairScor
     nats = np.array([np.where(right, 1.0, 3.0), np.full(200, 2.0)])
     phenomena = ["islands"] * 100 + ["noun_agreement"] * 100
     scores = PairScores(names, phenomena, np.array([True] * 100 + [False] * 100), nats, np.ones((2, 200), int))
-    scores.write(directory / "minimal_pairs" / f"{method}.tsv")
+    scores.write(directory / "minimal_pairs" / f"pairs.{method}.tsv")
     return scores
 
 
@@ -39,7 +39,8 @@ def test_page_and_record(runs: Path, tmp_path: Path) -> None:
     reference = tmp_path / "reference.csv"
     reference.write_text("UID,field,human,unigram\nisland,syntax,90,40\nnoun,syntax,95.5,20\n")
     compare([runs], tmp_path / "out/report.html", reference=reference)
-    pairs = json.loads((tmp_path / "out/report.comparison.json").read_text())["pairs"]
+    (pairs,) = json.loads((tmp_path / "out/report.comparison.json").read_text())["pairs"]
+    assert pairs["name"] == "pairs"
     columns = ["full, prefix log likelihood", "decoder-only, log likelihood", "human", "unigram"]
     assert pairs["heads"] == columns
     rows = {
@@ -62,10 +63,18 @@ def test_page_and_record(runs: Path, tmp_path: Path) -> None:
 def test_gray_is_not_above_chance(runs: Path, tmp_path: Path) -> None:
     """50 of 100 are not, 80 are."""
     compare([runs], tmp_path / "report.html")
-    pairs = json.loads((tmp_path / "report.comparison.json").read_text())["pairs"]
+    (pairs,) = json.loads((tmp_path / "report.comparison.json").read_text())["pairs"]
     soft = {name: [cell["is_soft"] for cell in cells] for name, cells in pairs["paradigms"]}
     assert soft == {"island": [False, True], "noun": [True, False]}
     assert "Gray: not above chance" in (tmp_path / "report.html").read_text()
+
+
+def test_each_table_of_pairs_has_a_heat_map(runs: Path, tmp_path: Path) -> None:
+    for file in sorted(runs.rglob("*.tsv"))[:1]:
+        file.with_name(file.name.replace("pairs.", "other.table.")).write_bytes(file.read_bytes())
+    compare([runs], tmp_path / "report.html")
+    tables = json.loads((tmp_path / "report.comparison.json").read_text())["pairs"]
+    assert [(table["name"], len(table["heads"])) for table in tables] == [("other.table", 1), ("pairs", 2)]
 
 
 def test_runs_without_scores_have_no_section(write_run: Any, tmp_path: Path) -> None:

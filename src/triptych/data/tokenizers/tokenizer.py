@@ -349,7 +349,9 @@ class Tokenizer:
                 first = np.flatnonzero(np.diff(word_of, prepend=-1))
                 last = np.append(first[1:], len(ids)) - 1
                 words = [text[spans[a][0] : spans[b][1]].strip() for a, b in zip(first, last, strict=False)]
-                found.append(TokenizedWords(ids, word_of.tolist(), words))
+                is_word = np.array([word != "" for word in words], int)  # whitespace alone belongs to the next word
+                number = np.minimum(is_word.cumsum() - is_word, max(is_word.sum() - 1, 0))
+                found.append(TokenizedWords(ids, number[word_of].tolist(), [x for x in words if x] or words[:1]))
         return found
 
     @cached_property

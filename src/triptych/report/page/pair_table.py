@@ -39,9 +39,10 @@ class PairCell:
 
 @dataclass(frozen=True, slots=True)
 class PairTable:
-    """The heat map.
+    """The heat map of one table of pairs.
 
     Attributes:
+        name: name of the table of pairs.
         heads: names of the columns.
         groups: a row per group of paradigms: its name and its cells.
         paradigms: the same per paradigm.
@@ -49,6 +50,7 @@ class PairTable:
         floor: what the accuracies should exceed.
     """
 
+    name: str
     heads: list[str]
     groups: list[tuple[str, list[PairCell]]]
     paradigms: list[tuple[str, list[PairCell]]]
@@ -85,32 +87,39 @@ def _is_number(text: str | None) -> bool:
 
 def tabulate_pairs(
     groups: Sequence[Group], folder: Path, reference: Mapping[str, Mapping[str, float]]
-) -> PairTable | None:
-    """Returns the heat map of the runs that have scores of minimal pairs; None: there are none.
+) -> list[PairTable]:
+    """Returns a heat map for each table of minimal pairs that runs have scored.
 
     Args:
         groups: the runs.
         folder: folder of the page, which the directories of runs are relative to.
         reference: see ``read_reference``.
     """
-    columns = dict(_columns(groups, folder))
-    if not columns:
-        return None
+    columns_of: dict[str, dict[str, list[PairScores]]] = {}
+    for table, column, scores in _columns(groups, folder):
+        columns_of.setdefault(table, {})[column] = scores
+    return [_tabulate(table, columns, reference) for table, columns in sorted(columns_of.items())]
+
+
+def _tabulate(
+    name: str, columns: Mapping[str, Sequence[PairScores]], reference: Mapping[str, Mapping[str, float]]
+) -> PairTable:
     first = next(iter(columns.values()))[0]
     of_group = first.groups()
-    rows = {**of_group, **{name: [name] for name in first.paradigms}}
+    rows = {**of_group, **{paradigm: [paradigm] for paradigm in first.paradigms}}
     cells = {row: [*_cells(paradigms, columns, reference)] for row, paradigms in rows.items()}
     return PairTable(
+        name,
         [*columns, *reference],
-        [(f"{name} ({len(paradigms)})", cells[name]) for name, paradigms in of_group.items()],
-        [(name, cells[name]) for name in first.paradigms],
+        [(f"{group} ({len(paradigms)})", cells[group]) for group, paradigms in of_group.items()],
+        [(paradigm, cells[paradigm]) for paradigm in first.paradigms],
         [*_differences(columns, of_group)],
         "the unigram model" if "unigram" in reference else "chance",
     )
 
 
-def _columns(groups: Sequence[Group], folder: Path) -> Iterator[tuple[str, list[PairScores]]]:
-    """The scores of each configuration and method, one per seed."""
+def _columns(groups: Sequence[Group], folder: Path) -> Iterator[tuple[str, str, list[PairScores]]]:
+    """The table, the configuration with its method, and the scores, one per seed."""
     for group in groups:
         for contender in group.contenders:
             paths: dict[str, list[Path]] = {}
@@ -118,8 +127,9 @@ def _columns(groups: Sequence[Group], folder: Path) -> Iterator[tuple[str, list[
                 directory = folder.joinpath(run.directory).resolve()  # the folder may not exist yet
                 for path in sorted(RunDirectory(directory).minimal_pairs.glob("*.tsv")):
                     paths.setdefault(path.stem, []).append(path)
-            for method, of_seeds in paths.items():
-                yield f"{contender.name}, {method.replace('_', ' ')}", [*map(PairScores.read, of_seeds)]
+            for name, of_seeds in paths.items():
+                table, _, method = name.rpartition(".")
+                yield table, f"{contender.name}, {method.replace('_', ' ')}", [*map(PairScores.read, of_seeds)]
 
 
 def _cells(

@@ -73,7 +73,7 @@ def render_page(
     question: str = "",
     findings: Sequence[Panel] = (),
     answer: str = "",
-    pairs: PairTable | None = None,
+    pairs: Sequence[PairTable] = (),
 ) -> str:
     """Builds the self-contained page.
 
@@ -83,7 +83,7 @@ def render_page(
         plots: plots to add.
         question: of a study, at the top of the page, with its answer.
         findings: of the study, in place of verdicts.
-        pairs: the heat map of minimal pairs; None: no run has scored any.
+        pairs: the heat maps of minimal pairs.
     """
     present = {run.architecture for group in groups for run in group.runs}
     compared = {_describe_compared(group) for group in groups}
