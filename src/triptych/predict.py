@@ -87,24 +87,7 @@ def predict(config: DictConfig) -> None:
             check_classes(task.labels)
     elif config.classes is not None:
         raise ConfigError(f"classes={config.classes}: {task.name} chooses from no texts; expected null")
-    lines = read_texts(config.input)
-    inputs: Sequence[Any] = lines
-    if task.audio is not None:
-        inputs = sounds(lines, config.input, have_speakers=task.corpus.has_speakers)
-        check_seconds(task, inputs, config.input)
-    elif task.image_shape is not None:
-        inputs = images(lines, task.image_shape, config.input)
-    elif isinstance(task, Chat):
-        inputs = conversations(lines, task, config.input)
-    else:
-        if format_of(config.input) == ".jsonl":
-            lines = inputs = texts_of(lines, config.input)
-        if task.reads_pairs:
-            inputs = pairs(lines, config.input)
-        check_input_lengths(task, inputs, config.input)
-        for number, given in enumerate(inputs, 1):
-            with error_prefix(f"{input_name(config.input)}, line {number}: "):
-                task.check_input(given)
+    lines, inputs = read_inputs(task, config.input)
     shown = show_progress(stderr=False, transient=False, disable=config.output == "-")
     with output(config.output) as file, shown as progress:
         advance = partial(progress.advance, progress.add_task("predicting", total=len(lines)))
@@ -114,6 +97,26 @@ def predict(config: DictConfig) -> None:
             return
         for prediction in predictions:
             file.write(as_line(prediction) + "\n")
+
+
+def read_inputs(task: Task, source: str) -> tuple[list[str], Sequence[Any]]:
+    """Reads and checks the inputs of a task. Returns the lines of the file, and the inputs of ``Predictor``."""
+    lines = read_texts(source)
+    if task.audio is not None:
+        heard = sounds(lines, source, have_speakers=task.corpus.has_speakers)
+        check_seconds(task, heard, source)
+        return lines, heard
+    if task.image_shape is not None:
+        return lines, images(lines, task.image_shape, source)
+    if isinstance(task, Chat):
+        return lines, conversations(lines, task, source)
+    lines = texts_of(lines, source) if format_of(source) == ".jsonl" else lines
+    inputs = pairs(lines, source) if task.reads_pairs else lines
+    check_input_lengths(task, inputs, source)
+    for number, given in enumerate(inputs, 1):
+        with error_prefix(f"{input_name(source)}, line {number}: "):
+            task.check_input(given)
+    return lines, inputs
 
 
 def write_surprisal(config: DictConfig, task: Task) -> None:

@@ -13,7 +13,7 @@ from predicting import make_context, predict
 from small_models import build, randomize
 from triptych.data import IGNORE_INDEX, Batch, Characters, Example, SpecialTokens, Tokenizer, collate
 from triptych.nn import LongformerAttention
-from triptych.tasks import Denoising, LanguageModeling, Predictor
+from triptych.tasks import LanguageModeling, Predictor
 from triptych.tasks.masked_next_token import mask_next_tokens, read_from_both_sides
 
 LINES = ["the cat sat", "a", "cats and dogs", "on the mat"]
@@ -178,10 +178,3 @@ def test_scores_from_both_sides_by_hand() -> None:
 def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_task(**options)
-
-
-def test_denoising_has_the_same_methods() -> None:
-    network = build("encoder_only", vocab_size=CHARACTERS.vocab_size, max_length=40)
-    hidden: dict[str, Any] = {"whole_word_masking": False, "mask_prob": 0.3, "mean_span_length": 3, "objective": None}
-    task = Denoising(make_context(network, CHARACTERS, 40), label_smoothing=0.0, max_new_tokens=5, **hidden)
-    assert task.scoring_methods == make_task().scoring_methods[1:]

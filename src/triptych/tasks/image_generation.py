@@ -174,17 +174,24 @@ class ImageGeneration(GenerativeTask):
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """Computes the sum of the losses of the pixels."""
-        return self._nats(batch, *draw(batch))[0].sum()
+        drawn = draw(batch) if self.architecture == "encoder_only" else ()
+        return self._nats(batch, *drawn)[0].sum()
 
     def _nats(
-        self, batch: Batch, shares: Float[Tensor, " batch"], orders: Float[Tensor, "batch length"]
+        self,
+        batch: Batch,
+        shares: Float[Tensor, " texts"] | None = None,
+        orders: Float[Tensor, "batch length"] | None = None,
     ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """Returns the loss of each pixel, and 1 where the most likely token is correct; both 0 elsewhere.
 
-        For an encoder, only hidden pixels count; see ``hide``.
+        Args:
+            batch: rows with N pixels each, or without targets.
+            shares: of an encoder, of which only hidden pixels count, see ``hide``; None: all pixels count.
+            orders: the same.
         """
         weights = (batch.labels != IGNORE_INDEX).to(torch.float32)
-        if self.architecture == "encoder_only":
+        if shares is not None and orders is not None:
             batch, weights = hide(batch, self.first + self.num_codes, shares, orders)
         logits = self.logits_of_codes(batch)
         labels = (batch.labels - self.first).clamp(min=0)
@@ -199,7 +206,8 @@ class ImageGeneration(GenerativeTask):
     def evaluate(self, batch: Batch, metrics: Metrics, stage: str) -> Predictions:
         """Adds the losses of all pixels to the metrics."""
         rows = len(batch.labels)
-        nats, hits = self._nats(batch, *draw_by_index(batch, self.seed))
+        drawn = draw_by_index(batch, self.seed) if self.architecture == "encoder_only" else ()
+        nats, hits = self._nats(batch, *drawn)
         metrics["loss"].update(nats.sum(), rows * self.num_pixels)
         metrics["token_accuracy"].update(hits.sum(), rows * self.num_pixels)
         dimensions = self.num_pixels * self.shape[0]

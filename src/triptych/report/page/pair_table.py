@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from triptych.report.page.document import Cell
-from triptych.report.pair_scores import Accuracy, PairScores
+from triptych.report.pair_scores import PairScores
 from triptych.report.statistics.groups import Group
 from triptych.report.statistics.pair_bootstrap import compare_pair_scores
 from triptych.storage.run_directory import RunDirectory
@@ -141,11 +141,9 @@ def _cells(
     for scores in columns.values():
         known = [[name for name in paradigms if name in of_seed.paradigms] for of_seed in scores]
         found = [of_seed.accuracy(names) for of_seed, names in zip(scores, known, strict=True)]
-        mean = Accuracy(
-            fmean(x.value for x in found), math.hypot(*(x.error for x in found)) / len(found), math.nan, len(paradigms)
-        )
-        is_soft = not mean.value - 1.96 * mean.error > floor
-        yield PairCell(f"{mean.value:.1f} ± {mean.error:.1f}", _color(mean.value), is_soft)
+        value = fmean(accuracy.value for accuracy in found)
+        error = math.hypot(*(accuracy.error for accuracy in found)) / len(found)
+        yield PairCell(f"{value:.1f} ± {error:.1f}", _color(value), is_soft=not value - 1.96 * error > floor)
     for model in reference.values():
         value = _mean_of(model, paradigms)
         yield PairCell("" if math.isnan(value) else f"{value:.1f}", _color(value), is_soft=False)
