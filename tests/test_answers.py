@@ -270,7 +270,7 @@ train E callbacks=ema  ->  callbacks=[default,...]
 train E callbacks.checkpoints.keep_latest=0  ->  callbacks.checkpoints.keep_latest=0 | at least 1
 ~ train E data.languages=[eng]  ->  data.languages | eng | 'en'
 ~ train E data.languages=de  ->  data.languages=de: expected a list of texts, such as [de]
-~ train E task=translation model=encoder_only  ->  task=translation | model=encoder_only | model=full
+~ train E task=language_modeling model=encoder_only  ->  task=language_modeling | model=encoder_only | model=full
 train E batch.eval_stride=8  ->  batch.eval_stride=8 | only task=language_modeling
 ~ train task=transcription model=full  ->  data=dates has no audio | or other data, such as data=audio_files
 train E match=params  ->  match=params | full

@@ -196,7 +196,7 @@ class TestSettings:
             r"init_from=.* has a different network: "
             r"decoder.layers.1.self_attention.q.weight is missing in the checkpoint and .*",
         ),
-        (["task=translation"], "task=translation on model=encoder_only: .*"),
+        (["task=captioning"], "task=captioning on model=encoder_only: .*"),
         (["tokenizer=bytes"], "tokenizer: the tokenizer of init_from=.* is used. Remove the tokenizer settings"),
         (
             ["shape.d_ff=48"],

@@ -34,7 +34,6 @@ WRITING = (
     *(f"synthetic/{x}" for x in ("copy", "reverse", "sort", "addition")),
 )
 REFUSED = {
-    *(("encoder_only", experiment) for experiment in WRITING),
     *(("prefix_lm", experiment) for experiment in EXPERIMENTS if experiment not in (*WRITING, "dates/denoising")),
 }
 
@@ -265,8 +264,10 @@ def test_one_stack_can_be_overridden() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["task=translation", "model=encoder_only"], "task=translation on model=encoder_only: .*use model=full"),
-        (["task=language_modeling", "model=encoder_only"], "task=language_modeling on model=encoder_only"),
+        (
+            ["task=captioning", "data=drawn_digits", "model=encoder_only"],
+            "task=captioning on model=encoder_only: .*=full",
+        ),
         (
             ["task=classification", "data=plain_text"],
             "task=classification: data=plain_text has no label, but long_text",

@@ -308,7 +308,7 @@ REFUSALS = {
     "match=params reference=ful": "reference=ful: expected full, .* did you mean full",
     "match=params reference=full task=image_text_matching data=drawn_digits model=dual_encoder "
     "image_embedding.num_channels=3": "reference=full: expected dual_encoder, dual_decoder, the directory",
-    "match=params reference=encoder_only": "reference=encoder_only: task=translation on model=encoder_only: ",
+    "match=params reference=encoder_only task=captioning": "reference=encoder_only: task=captioning on model=",
     "match=params reference=decoder_only model=full model.encoder.num_layers=3": "this command does not work with it",
     "match=params reference=full model=decoder_only init_from=x": "init_from=x defines the network",
     "match=tokens reference=full model=decoder_only resume=x": "not supported with resume=x, which keeps that run",

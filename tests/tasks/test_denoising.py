@@ -54,6 +54,22 @@ def make_task(objective: str | None, architecture: str = "", **options: Any) -> 
     return Denoising(context, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("objective", ["masked_lm", "text_infilling", "span_corruption"])
+def test_each_copy_hides_other_parts(objective: str) -> None:
+    """The first copy is the text as an evaluation reads it; all restore to the same text."""
+    task, examples = make_task(objective, copies_per_text=3), [Example(line * 3, place=line) for line in LINES]
+    copies, evaluated = task.encode_training(examples), task.encode(examples)
+    assert len(copies) == 3 * len(evaluated) == 3 * len(examples)
+    assert [item.example for item in copies] == examples * 3
+
+    def shown(item: EncodedExample) -> list[list[int]]:
+        return [row.tolist() for row in (item.inputs, item.labels, item.source) if row is not None]
+
+    assert [*map(shown, copies[: len(examples)])] == [*map(shown, evaluated)]
+    firsts, seconds = copies[: len(examples)], copies[len(examples) : 2 * len(examples)]
+    assert sum(shown(a) != shown(b) for a, b in zip(firsts, seconds, strict=True)) > len(examples) / 2
+
+
 def test_of_a_pair_the_first_text_is_asked() -> None:
     """A corpus of pairs serves tasks that read one text; those of pairs read both."""
     task = make_task("span_corruption")
@@ -423,6 +439,7 @@ class TestRefusals:
         [
             ({"mask_prob": 0.0}, r"task\.mask_prob=0\.0: expected more than 0 and less than 1"),
             ({"mask_prob": 1.0}, r"task\.mask_prob=1\.0: expected"),
+            ({"copies_per_text": 0}, r"task\.copies_per_text=0: expected at least 1"),
             ({"mean_span_length": 0.5}, r"task\.mean_span_length=0\.5: expected at least 1"),
             ({"mean_span_length": math.nan}, r"task\.mean_span_length=nan: expected at least 1"),
             (

@@ -3,7 +3,8 @@
 import math
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,8 @@ def with_true_conditionals(task: Task, monkeypatch: pytest.MonkeyPatch) -> Task:
 
 def loss_of(task: Task, row: list[int], place: int, label: int) -> float:
     if task.architecture == "encoder_only":  # p(token | the tokens that are not masked)
-        begin = len(task.tokenizer.special.begin)
-        seen = [i if i in (A, B) else None for i in row[begin : len(row) - len(task.tokenizer.special.end)]]
+        begin, num_ends = len(task.tokenizer.special.begin), isinstance(task, Denoising)
+        seen = [i if i in (A, B) else None for i in row[begin : len(row) - num_ends]]
         fits = [
             text
             for text in texts_of(len(seen))
@@ -137,6 +138,22 @@ class TestChain:
             assert total(encoder, text) == pytest.approx(math.log(probability(text)), abs=1e-12)
             monkeypatch.setattr(AB, "encode_words", cut_into(1, 1, 1, 1))
             assert total(encoder, text) == pytest.approx(total(encoder, text, "pseudo_log_likelihood"), abs=1e-12)
+
+    def test_an_encoder_that_fills_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In each order, the likelihood is exact, and so is the bound: the mean over all orders."""
+        task = with_true_conditionals(language_model("encoder_only", AB, max_length=4), monkeypatch)
+        orders = [*map(np.array, permutations(range(3)))]
+        monkeypatch.setattr("triptych.tasks.views.NUM_ORDERS", len(orders))
+
+        def each_order(seed: int) -> SimpleNamespace:
+            left = iter(orders)
+            return SimpleNamespace(permutation=lambda length: next(left))
+
+        monkeypatch.setattr("triptych.tasks.views.np.random.default_rng", each_order)
+        for text in texts_of(3):
+            for method in ("left_to_right", "diffusion_bound"):
+                assert total(task, text, method) == pytest.approx(math.log(probability(text)), abs=1e-12)
+        assert total(task, "aab", "pseudo_log_likelihood") == pytest.approx(-2.918771, abs=1e-6)
 
     def test_only_the_likelihood_is_a_distribution(self, monkeypatch: pytest.MonkeyPatch) -> None:
         decoder = with_true_conditionals(language_model("decoder_only", AB), monkeypatch)

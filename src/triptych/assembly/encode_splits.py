@@ -13,7 +13,7 @@ from triptych.config.run_settings import EncodingSettings
 from triptych.data import EncodedDataset, EncodedExample, EncodedListDataset, LongText, Shard, shard_of
 from triptych.data.batches.arrays import EncodedArrays, EncodingStats
 from triptych.data.batches.on_demand import EncodedOnDemand
-from triptych.data.batches.windows import Layout, Training, TrainingWindows, Windows, split_into_windows
+from triptych.data.batches.windows import Training, TrainingWindows, Windows, split_into_windows
 from triptych.data.example import Example, without_collection
 from triptych.data.file_examples import FileExamples, outlines_of
 from triptych.storage.array_files import cache_key, read_arrays, write_arrays
@@ -36,7 +36,8 @@ def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[E
             raise ValueError(f"batch.bpe_dropout={share}: not supported for a long text; expected 0, or examples")
         texts = [shard.ids for shard in shards_of(task, examples, "train")]
         weights = [source.weight for source in examples.sources]
-        return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
+        task = language_model(task)
+        return TrainingWindows(texts, weights, length=task.window_length, encode=task.encode_window)
     return encode_lines(settings, task, examples, "train")
 
 
@@ -59,10 +60,12 @@ def encode_evaluation(
     if not isinstance(examples, LongText):
         return encode_lines(settings, task, examples, name)
     shards = shards_of(task, examples, name)
-    stride = settings.eval_stride or task.max_length
+    task = language_model(task)
+    length = task.window_length
+    stride = min(settings.eval_stride or length, length)
     ids, ends = [shard.ids for shard in shards], [shard.ends for shard in shards]
-    windows = Windows(ids, ends=ends, length=task.max_length, stride=stride, encode=stream_layout(task))
-    log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", task.max_length, stride)
+    windows = Windows(ids, ends=ends, length=length, stride=stride, encode=task.encode_window)
+    log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", length, stride)
     return windows
 
 
@@ -73,10 +76,10 @@ def shards_of(task: Task, text: LongText, name: str) -> list[Shard]:
     return shards
 
 
-def stream_layout(task: Task) -> Layout:
-    """The function of the task that encodes a window of a long text."""
-    assert isinstance(task, LanguageModeling)  # the only task with windows
-    return task.encode_window
+def language_model(task: Task) -> LanguageModeling:
+    """The task, which reads windows of a long text."""
+    assert isinstance(task, LanguageModeling)  # the only one
+    return task
 
 
 def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedDataset:

@@ -75,7 +75,10 @@ def _columns(group: Group) -> dict[str, list[str]]:
     """The cells of each column except the first, by column head."""
     best = group.metric.optimum_name
     values = [(group.value(run), group.optimum(run)) for run in group.runs]
-    shown = [group.metric.show(x).removesuffix(" bits/byte") if math.isfinite(x) else "not finite" for x, _ in values]
+    pairs = zip(group.runs, values, strict=True)
+    shown = [
+        group.show(run, x).removesuffix(" bits/byte") if math.isfinite(x) else "not finite" for run, (x, _) in pairs
+    ]
     gaps = [group.metric.show_gap(x, y) if y is not None and math.isfinite(x) else "" for x, y in values]
     return {
         **{name: [value_of(run, key) for run in group.runs] for name, key in group.varied.items()},

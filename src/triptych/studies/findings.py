@@ -19,7 +19,7 @@ from triptych.report.page.style import Figure
 from triptych.report.read_records import RecordedRun
 from triptych.report.statistics.bootstrap import terms_of
 from triptych.report.statistics.groups import Group, group_runs
-from triptych.report.statistics.metrics import validation_key
+from triptych.report.statistics.metrics import own_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.report.statistics.raised_seeds import describe_raised_seeds
 from triptych.report.statistics.reach import cost_to_reach
@@ -171,6 +171,7 @@ def _measure(study: Study, claim: Claim, runs: Sequence[RecordedRun], tunings: M
             tuple(value.number for value in found),
             tuple(value.seed for value in found),
             max((value.grain for value in found), default=0.0),
+            own_metric(group.metric, of_variants[variant][0]).is_bound,
         )
         for variant, found in values.items()
     )
@@ -320,7 +321,9 @@ def _show(one: _Measured) -> dict[str, str]:
     """The mean of each variant, over the runs that learned."""
     if one.claim.target_score is not None:
         return {name: _show_cost(found, one.end) for name, found in one.values.items()}
-    return {name: show_mean(one.group.metric, [x], len(one.numbers[name])) for name, x in one.learned.items()}
+    runs = {run.variant: run for run in one.group.runs}
+    metrics = {name: own_metric(one.group.metric, run) for name, run in runs.items()}
+    return {name: show_mean(metrics[name], [x], len(one.numbers[name])) for name, x in one.learned.items()}
 
 
 def _show_cost(found: Sequence[_Value], end: float) -> str:

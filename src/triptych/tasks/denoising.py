@@ -12,7 +12,7 @@ from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, Tokenize
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.predictions import Prediction
 from triptych.tasks.task import Metrics, TaskContext
-from triptych.tasks.views import View, causal_view, labelled_at, masked_views
+from triptych.tasks.views import View, causal_view, labelled_at, masked_views, word_ends
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
 
@@ -72,13 +72,15 @@ class Denoising(GenerativeTask):
       the spans. See ``corrupt_spans``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
     - ``next_token`` (decoder-only): nothing is hidden.
 
-    The hidden parts of an example are a function of the seed and the index of the example.
+    The hidden parts of an example are a function of the seed, the index of the example and, in training, its copy.
 
     Args:
         objective: one of these; None: the default of the architecture, which is the first it supports.
         whole_word_masking: whether masked_lm masks whole words instead of single tokens.
         mask_prob: fraction of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
         mean_span_length: mean number of tokens of a span.
+        copies_per_text: how often an epoch has each training text, each time with other hidden parts (Devlin et al.
+            2019: 10).
 
     Raises:
         ValueError: if the architecture or tokenizer does not support the objective, or a number is out of range.
@@ -97,12 +99,15 @@ class Denoising(GenerativeTask):
     whole_word_masking: bool
     mask_prob: float
     mean_span_length: float
+    copies_per_text: int = 1
 
     def __post_init__(self, context: TaskContext) -> None:
         if not 0 < self.mask_prob < 1:
             raise ValueError(f"task.mask_prob={self.mask_prob}: expected more than 0 and less than 1")
         if not 1 <= self.mean_span_length < float("inf"):
             raise ValueError(f"task.mean_span_length={self.mean_span_length}: expected at least 1")
+        if self.copies_per_text < 1:
+            raise ValueError(f"task.copies_per_text={self.copies_per_text}: expected at least 1")
         super().__post_init__(context)
         self.objective = objective_for(self.architecture, self.objective)
         if self.whole_word_masking and self.objective != "masked_lm":
@@ -119,16 +124,28 @@ class Denoising(GenerativeTask):
                 "expected at least 2 (tokenizer.num_sentinels)"
             )
 
+    @property
+    def is_filled_in(self) -> bool:
+        """False: an encoder predicts masked tokens, all at once."""
+        return False
+
     def reference(self, example: Example) -> str:
         """Returns the whole text."""
         return example.text
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """Hides a part of each text."""
+        return self._hide_parts(examples, copies=1)
+
+    def encode_training(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """Hides other parts in each copy of a text."""
+        return self._hide_parts(examples, copies=self.copies_per_text)
+
+    def _hide_parts(self, examples: Sequence[Example], copies: int) -> list[EncodedExample]:
         texts = self.tokenizer.encode([example.text for example in examples])
         return [
             replace(self._hide(ids, np.random.default_rng((self.seed, number))), example=example)
-            for number, (example, ids) in enumerate(zip(examples, texts, strict=True))
+            for number, (example, ids) in enumerate([*zip(examples, texts, strict=True)] * copies)
         ]
 
     def _hide(self, ids: list[int], random: np.random.Generator) -> EncodedExample:
@@ -173,8 +190,8 @@ class Denoising(GenerativeTask):
             if text.ids:
                 yield causal_view([special.bos, *context], text.ids)
         elif self.objective == "masked_lm":
-            begin, hides_rest = [*special.begin, *context], method == "pseudo_log_likelihood_l2r"
-            yield from masked_views(begin, text, special.end, self.mask, hides_rest_of_word=hides_rest)
+            ends = word_ends(text) if method == "pseudo_log_likelihood_l2r" else range(1, len(text.ids) + 1)
+            yield from masked_views([*special.begin, *context], text.ids, special.end, self.mask, ends)
         else:
             yield from self._views_of_words(context, text)
 

@@ -1,31 +1,49 @@
 """The base class of generative tasks.
 
-Tested by tests/tasks/test_task.py.
+Tested by tests/tasks/test_task.py and tests/tasks/test_filling_in.py.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, ClassVar
+from functools import partial
+from itertools import chain, islice
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, pad
+from triptych.config import one_of
+from triptych.data import IGNORE_INDEX, Batch, EncodedExample, Example, collate, pad
 from triptych.models.generation import BeamSearch, LogitsProcessors, Prompts, Sampling, beam_search, generate
 from triptych.nn import Targets
 from triptych.nn.device_copy import copy_to_device
 from triptych.tasks.exact_sums import ExactMean
+from triptych.tasks.masked_diffusion import (
+    Proposal,
+    draw,
+    draw_by_index,
+    fill_in,
+    hide,
+    propose_tokens,
+    with_tokens,
+)
 from triptych.tasks.predictions import Candidate, Prediction
 from triptych.tasks.task import MetricModes, Metrics, Task, TaskContext
+
+FillingOrder = Literal["confidence", "random", "left_to_right"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GenerativeTask(Task):
     """A task that generates text token by token: by beam search, sampling, or greedy decoding.
+
+    An encoder reads the prompt and all places of the target, which it fills in step by step (masked diffusion, see
+    ``triptych.tasks.masked_diffusion``; Nie et al. 2025 for text). A target has a fixed number of places; those after
+    its end have the end token, too. Its loss is a bound on -ln p of all places.
 
     Attributes:
         sampling: how the next token is chosen if there is one beam.
@@ -37,6 +55,9 @@ class GenerativeTask(Task):
         logits_processors: constraints on the generated text; None: none.
         z_loss: weight of (log Z)^2 in the training loss, Z being the sum of the exp(logit) of a position (Chowdhery et
             al. 2022, section 5: 1e-4); not part of the loss in evaluation.
+        num_inference_steps: number of steps in which an encoder fills in a target; None: one per place.
+        filling_order: the places that an encoder fills in first: those with the most probable tokens, random ones, or
+            the first ones.
     """
 
     generates_text = True
@@ -45,6 +66,8 @@ class GenerativeTask(Task):
     max_new_tokens: int
     logits_processors: LogitsProcessors | None = None
     z_loss: float = 0.0
+    num_inference_steps: int | None = None
+    filling_order: FillingOrder = "confidence"
 
     def __post_init__(self, context: TaskContext) -> None:
         if not 0 <= self.z_loss < float("inf"):
@@ -57,10 +80,43 @@ class GenerativeTask(Task):
                 f"task.logits_processors: token {self.logits_processors.largest}, but the vocabulary has "
                 f"{self.tokenizer.vocab_size}"
             )
+        if self.is_filled_in:
+            self._check_filling()
         self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
         self._generator: torch.Generator | None = None
         self._rows: int | None = None
         self._advance: Callable[[int], None] = lambda count: None
+
+    @property
+    def is_filled_in(self) -> bool:
+        """Whether targets are filled in, by an encoder."""
+        return self.architecture == "encoder_only"
+
+    def _check_filling(self) -> None:
+        if self.filling_order not in get_args(FillingOrder):
+            raise ValueError(
+                f"task.filling_order={self.filling_order}: {one_of(self.filling_order, [*get_args(FillingOrder)])}"
+            )
+        if self.num_inference_steps is not None and not 1 <= self.num_inference_steps <= self.num_places:
+            raise ValueError(
+                f"task.num_inference_steps={self.num_inference_steps}: expected 1 to {self.num_places}, the places of "
+                "a target, or null"
+            )
+        if self.tokenizer.special.mask is None:
+            raise ValueError("model=encoder_only fills in masks, and the tokenizer has no mask token")
+        for name, value, expected in (
+            ("label_smoothing", self.label_smoothing, 0.0),
+            ("z_loss", self.z_loss, 0.0),
+            ("logits_processors", self.logits_processors, None),
+        ):
+            if value != expected:
+                shown = "null" if expected is None else expected
+                raise ValueError(f"task.{name}: not supported by an encoder that fills in; expected {shown}")
+
+    @property
+    def num_places(self) -> int:
+        """Number of places of a target that an encoder fills in, its end included."""
+        return min(self.max_new_tokens, self.max_length // 2)
 
     def begin_predictions(self, batch_size: int, advance: Callable[[int], None]) -> None:
         """Creates the one random generator for all texts; see ``Task``."""
@@ -68,8 +124,8 @@ class GenerativeTask(Task):
 
     @property
     def fills_batches(self) -> bool:
-        """True, since new texts take the places of finished ones; see ``Task``."""
-        return True
+        """True, since new texts take the places of finished ones, unless they are filled in; see ``Task``."""
+        return not self.is_filled_in
 
     @property
     def end(self) -> int:
@@ -99,6 +155,10 @@ class GenerativeTask(Task):
         if self.architecture == "full":
             tokens, labels = self.tokenizer.special.written(target)
             return EncodedExample(np.array(tokens), np.array(labels), np.array(source), example=example)
+        if self.is_filled_in:
+            places = [*target, *[self.end] * max(1, self.num_places - len(target))]
+            labels = [IGNORE_INDEX] * len(source) + places
+            return EncodedExample(np.array([*source, *places]), np.array(labels), prefix=len(source), example=example)
         prefix = len(source) - 1
         labels = [IGNORE_INDEX] * prefix + [*target, self.end]
         return EncodedExample(np.array([*source, *target]), np.array(labels), prefix=prefix, example=example)
@@ -106,8 +166,10 @@ class GenerativeTask(Task):
     def truncate_pair(self, item: EncodedExample) -> EncodedExample:
         """Truncates source and target; a decoder-only model keeps positions for the target."""
         first = item.prefix if item.source is None else len(self.tokenizer.special.target_begin)
-        source = self.truncate_source((item.inputs[: item.prefix + 1] if item.source is None else item.source).tolist())
-        laid_out = self.lay_out(source, self.target_of(source, item.labels[first:-1].tolist()), item.example)
+        given = item.inputs[: first + (not self.is_filled_in)] if item.source is None else item.source
+        source, target = self.truncate_source(given.tolist()), item.labels[first:].tolist()
+        target = target[: target.index(self.end)][: self.num_places - 1] if self.is_filled_in else target[:-1]
+        laid_out = self.lay_out(source, self.target_of(source, target), item.example)
         return replace(laid_out, inputs=laid_out.inputs[: self.max_length], labels=laid_out.labels[: self.max_length])
 
     def target_of(self, source: Sequence[int], target: Sequence[int]) -> Sequence[int]:
@@ -134,14 +196,58 @@ class GenerativeTask(Task):
     ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"]]:
         """Returns the nats of each target token and the most likely token, 0 elsewhere.
 
-        Adds loss and accuracy to the metrics. The logits are never all in memory."""
-        labels = batch.labels.flatten()[batch.scored]
-        losses, likeliest = self.forward(batch, Targets(batch.scored, labels, 0.0, each=True))
-        metrics["loss"].update(losses.sum(), len(labels))
-        metrics["token_accuracy"].update((likeliest == labels).sum(), len(labels))
-        nats = losses.new_zeros(batch.labels.numel()).index_copy(0, batch.scored, losses)
-        guesses = batch.labels.new_zeros(batch.labels.numel()).index_copy(0, batch.scored, likeliest.long())
+        Of an encoder, the nats are weighted terms of its bound, and only hidden places have any. Adds loss and accuracy
+        to the metrics, per token: the end tokens after the first one have nats, but do not count. The logits are never
+        all in memory."""
+        is_token = batch.labels != IGNORE_INDEX
+        if self.is_filled_in:
+            nats, guesses, weights = self._bound(batch, *draw_by_index(batch, self.seed))
+            ends = batch.labels == self.end
+            is_token = is_token & ~(ends & F.pad(ends, (1, -1)))
+            hits = ((guesses == batch.labels) & is_token) * weights
+        else:
+            nats, guesses = self._losses(batch, batch.scored)
+            hits = (guesses == batch.labels) & is_token
+        metrics["loss"].update(nats.sum(), is_token.sum())
+        metrics["token_accuracy"].update(hits.sum(), is_token.sum())
+        return nats, guesses
+
+    def _losses(
+        self, batch: Batch, scored: Int[Tensor, " scored"]
+    ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"]]:
+        """The loss at some positions and the most likely token, 0 elsewhere."""
+        labels = batch.labels.flatten()[scored]
+        losses, likeliest = self.forward(batch, Targets(scored, labels, 0.0, each=True))
+        nats = losses.new_zeros(batch.labels.numel()).index_copy(0, scored, losses)
+        guesses = batch.labels.new_zeros(batch.labels.numel()).index_copy(0, scored, likeliest.long())
         return nats.view(batch.labels.shape), guesses.view(batch.labels.shape)
+
+    def _bound(
+        self, batch: Batch, shares: Float[Tensor, " texts"], orders: Float[Tensor, "batch length"]
+    ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"], Float[Tensor, "batch length"]]:
+        """The weighted losses of hidden places, see ``hide``, the most likely tokens there, and the weights."""
+        hidden, weights = hide(batch, self._mask, shares, orders)
+        nats, guesses = self._losses(hidden, weights.flatten().nonzero()[:, 0])
+        return nats * weights, guesses, weights
+
+    def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """Computes the sum of the losses over the target labels; of an encoder, a bound on it."""
+        if not self.is_filled_in:
+            return super().training_loss(batch)
+        hidden, weights = hide(batch, self._mask, *draw(batch))
+        scored = weights.flatten().nonzero()[:, 0]
+        logits, labels = self.forward(hidden).flatten(0, 1)[scored], batch.labels.flatten()[scored]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return (F.cross_entropy(logits, labels, reduction="none") * weights.flatten()[scored]).sum()
+
+    def num_unprojected(self, batch: Batch) -> int:
+        return 0 if self.is_filled_in else super().num_unprojected(batch)
+
+    @property
+    def _mask(self) -> int:
+        mask = self.tokenizer.special.mask
+        assert mask is not None
+        return mask
 
     def answer(self, given: Sequence[Sequence[int]]) -> Sequence[Prediction]:
         """Returns the predictions: the best text, or the candidates.
@@ -168,6 +274,9 @@ class GenerativeTask(Task):
         Args:
             rows: see ``decode``.
         """
+        if self.is_filled_in:
+            size = max(rows or self._rows or len(given), 1)
+            return [*chain(*(self._fill_in(given[start : start + size]) for start in range(0, len(given), size)))]
         order = sorted(range(len(given)), key=lambda i: -len(given[i]))
         waiting = iter(order)
 
@@ -199,6 +308,8 @@ class GenerativeTask(Task):
         Args:
             rows: see ``decode``.
         """
+        if self.is_filled_in:
+            raise ValueError("beam search: an encoder fills in its text; expected num_beams=1, no num_return_sequences")
         candidates, rows = list[list[Candidate]](), rows or self._rows or len(given)
         for first in range(0, len(given), rows):
             some = given[first : first + rows]
@@ -216,6 +327,32 @@ class GenerativeTask(Task):
             for source, hypotheses in zip(some, found, strict=True):
                 candidates.append([Candidate(self.text_of(h.tokens, source), h.score) for h in hypotheses])
         return candidates
+
+    def _fill_in(self, given: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Generates the tokens of each target with an encoder, whose places are all masked at first."""
+        batch = collate([self.lay_out(source, []) for source in given]).to(self.device)
+        places, generator = batch.labels != IGNORE_INDEX, self._generator or self.sampling.generator(self.device)
+        position = torch.arange(places.shape[1], dtype=torch.float32, device=self.device).expand(places.shape)
+        ranks = torch.rand(places.shape, dtype=torch.float32, device=self.device, generator=generator)
+        ranks = position if self.filling_order == "left_to_right" else ranks
+
+        def propose(tokens: Int[Tensor, "batch length"]) -> Proposal:
+            logits = self.forward(with_tokens(batch, tokens))[places].float()
+            logits[:, self._mask] = -torch.inf
+            logits = logits.view(len(given), self.num_places, -1)
+            now = tokens[places].view(len(given), -1)
+            chosen = propose_tokens(
+                logits, now == self._mask, self.end, partial(self.sampling.choose, generator=generator)
+            )
+            p = logits.softmax(-1).gather(2, chosen[..., None])[..., 0]
+            proposed = tokens.masked_scatter(places, chosen)
+            is_by_confidence = self.filling_order == "confidence"
+            return proposed, ranks.masked_scatter(places, -p) if is_by_confidence else ranks
+
+        start = batch.inputs.masked_fill(places, self._mask)
+        filled = fill_in(start, places, propose, self.num_inference_steps or self.num_places)
+        rows = filled[places].view(len(given), -1).tolist()
+        return [row[: row.index(self.end)] if self.end in row else row for row in rows]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
         """Returns the text of generated tokens."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.masked_diffusion import Proposal, draw, draw_by_index, fill_in, hide, with_tokens
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
-from triptych.tasks.task import MetricModes, Metrics, TaskContext, targets_of
+from triptych.tasks.task import MetricModes, Metrics, TaskContext, Values, targets_of
 
 LEAST_TEXT = 3
 """Minimum number of text tokens: a begin token, one word, and an end token."""
@@ -64,7 +64,6 @@ class ImageGeneration(GenerativeTask):
     name = "image_generation"
     metric_modes: ClassVar[MetricModes] = {"bits_per_dimension": "min"}
     title = "Image generation"
-    compared_by = (BITS_PER_DIMENSION,)
     columns = ("image", "target")
 
     label_smoothing: float = field(default=0.0, init=False)
@@ -212,6 +211,11 @@ class ImageGeneration(GenerativeTask):
         metrics["token_accuracy"].update(hits.sum(), rows * self.num_pixels)
         dimensions = self.num_pixels * self.shape[0]
         return Predictions([None] * rows, {"nats": nats.sum(1).tolist(), "dimensions": [dimensions] * rows})
+
+    @classmethod
+    def comparison_metrics(cls, architecture: str, metrics: Values, optimum: Values) -> Sequence[MetricSpec]:
+        """Returns bits per dimension; see ``Task``."""
+        return [replace(BITS_PER_DIMENSION, is_bound=architecture == "encoder_only")]
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """Adds the loss in bits."""

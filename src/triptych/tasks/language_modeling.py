@@ -21,7 +21,7 @@ from triptych.tasks.masked_next_token import mask_next_tokens
 from triptych.tasks.metric_specs import MetricSpec
 from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.task import MetricModes, Metrics, TaskContext, Values
-from triptych.tasks.views import View, causal_view, labelled_at, masked_views
+from triptych.tasks.views import View, causal_view, diffusion_views, labelled_at, masked_views, word_ends
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
@@ -35,6 +35,11 @@ BITS_PER_BYTE = MetricSpec(
     optimum_name="entropy",
     numerator={"nats": 1 / math.log(2)},
     denominator={"bytes": 1.0},
+)
+BOUND = replace(
+    BITS_PER_BYTE,
+    is_bound=True,
+    note="Of an encoder it is an upper bound: the mean over the orders in which the tokens may be filled in.",
 )
 CONTINUATION = replace(
     BITS_PER_BYTE,
@@ -58,6 +63,10 @@ class LanguageModeling(GenerativeTask):
     The score of the decoder-only model on the continuation is reported, too, for a comparison on the same tokens.
 
     A long text is read in windows; there, the prefix is the first half of the window.
+
+    An encoder reads all tokens, some of which are hidden and are its targets (masked diffusion, see
+    ``GenerativeTask``), so its scores are upper bounds. A line has ``max_length`` tokens, the last ones end tokens:
+    their losses are part of N, since the end is to be predicted as well.
 
     Scores, all from N, the sum of the nats of the target tokens, including the ends of lines (eos):
 
@@ -91,11 +100,6 @@ class LanguageModeling(GenerativeTask):
     title = "Language modeling"
     reads_long_text = True
     needs_input = False
-    unsupported = {  # noqa: RUF012 - a class constant
-        "encoder_only": "an encoder attends to the token that it should predict; "
-        "use model=decoder_only, or model=full or model=prefix_lm to predict the rest of a text after a prefix"
-    }
-
     masked_share: float = 0.0
     mask_prob: float = 0.15
 
@@ -125,8 +129,8 @@ class LanguageModeling(GenerativeTask):
             raise ValueError(f"task.masked_share={self.masked_share}: the tokenizer has no mask token; expected 0")
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """Computes the sum of the losses of the next tokens, or in some steps of the hidden ones, times the fraction of
-        labels per hidden token."""
+        """Computes the sum of the losses of the next tokens (of an encoder, a bound), or in some steps of the hidden
+        ones, times the fraction of labels per hidden token."""
         if not self.masked_share or torch.rand(()) >= self.masked_share:
             return super().training_loss(batch)
         mask = self.tokenizer.special.mask
@@ -137,7 +141,10 @@ class LanguageModeling(GenerativeTask):
 
     @classmethod
     def comparison_metrics(cls, architecture: str, metrics: Values, optimum: Values) -> Sequence[MetricSpec]:
-        """Returns bits per byte of the whole text and of the continuation; prefix models have only the latter."""
+        """Returns bits per byte of the whole text, of an encoder a bound, and of the continuation; prefix models have
+        only the latter."""
+        if architecture == "encoder_only":
+            return [BOUND]
         if architecture in ("full", "prefix_lm"):
             return [replace(CONTINUATION, key=BITS_PER_BYTE.key)]
         return [BITS_PER_BYTE, CONTINUATION]
@@ -172,11 +179,13 @@ class LanguageModeling(GenerativeTask):
         rests = self.tokenizer.encode([example.text[cut:] for example, cut in zip(examples, cuts, strict=True)])
         encoded, special = [], self.tokenizer.special
         for example, prefix, rest in zip(examples, prefixes, rests, strict=True):
+            whole = [special.bos, *prefix, *rest, special.eos]
             if self.architecture == "full":
                 encoded.append(self.lay_out(special.single(prefix), rest, example))
+            elif self.is_filled_in:
+                encoded.append(hideable(np.array([*whole, *[special.eos] * (self.max_length - len(whole))]), example))
             else:
-                tokens, labels = np.array([special.bos, *prefix, *rest]), np.array([*prefix, *rest, special.eos])
-                encoded.append(one_text(self.architecture, tokens, labels, len(prefix), example))
+                encoded.append(one_text(self.architecture, np.array(whole), len(prefix), example))
         return encoded
 
     def truncate(self, item: EncodedExample) -> EncodedExample:
@@ -200,24 +209,40 @@ class LanguageModeling(GenerativeTask):
         half = len(ids) // 2
         if self.architecture == "full":
             return EncodedExample(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
-        return one_text(self.architecture, ids[:-1], ids[1:], half - 1)
+        return hideable(ids) if self.is_filled_in else one_text(self.architecture, ids, half - 1)
+
+    @property
+    def window_length(self) -> int:
+        """The number of targets of a window. An encoder also reads the token before them."""
+        return self.max_length - self.is_filled_in
 
     @property
     def scoring_methods(self) -> tuple[str, ...]:
+        if self.is_filled_in:
+            return ("left_to_right", "diffusion_bound", *SCORING_METHODS["masked_lm"])
         if self.architecture != "decoder_only":
             return ("prefix_log_likelihood",)
         return ("log_likelihood", *(SCORING_METHODS["masked_lm"] if self.masked_share else ()))
 
     def views(self, context: Sequence[int], text: TokenizedWords, method: str) -> Iterator[View]:
-        """Yields one view: all architectures compute the probability of each token given the earlier ones. A decoder
-        that also learned to read from both sides may be scored like a masked encoder, too."""
+        """Yields one view: the probability of each token given the earlier ones. An encoder, or a decoder that also
+        learned to read from both sides, needs a view per token; the encoder knows the length of a line, except for
+        ``left_to_right``."""
         special = self.tokenizer.special
         if not text.ids:
             return
-        if method in SCORING_METHODS["masked_lm"]:
+        if method not in ("log_likelihood", "prefix_log_likelihood"):
             assert special.mask is not None
-            begin, hides_rest = [special.bos, *context], method == "pseudo_log_likelihood_l2r"
-            yield from masked_views(begin, text, [], special.mask, hides_rest_of_word=hides_rest, predicts_next=True)
+            begin = [special.bos, *context]
+            num_ends = self.max_length - len(begin) - len(text.ids) if self.is_filled_in else 0
+            end = [special.eos] * (0 if self.corpus.is_stream else num_ends)
+            if method == "diffusion_bound":
+                yield from diffusion_views(begin, text.ids, end, special.mask)
+                return
+            ends = word_ends(text) if method == "pseudo_log_likelihood_l2r" else range(1, len(text.ids) + 1)
+            if method == "left_to_right":
+                end, ends = [special.mask] * num_ends, [len(text.ids)] * len(text.ids)
+            yield from masked_views(begin, text.ids, end, special.mask, ends, predicts_next=not self.is_filled_in)
             return
         if self.architecture == "full":
             item = self.lay_out(special.single(context), text.ids)
@@ -255,6 +280,8 @@ class LanguageModeling(GenerativeTask):
 
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
         """Returns the token before each label in the text; the first label follows the last token of the prefix."""
+        if self.is_filled_in:
+            return batch.inputs.roll(1, 1)
         if batch.source is None or batch.source_mask is None:
             return batch.inputs
         special = self.tokenizer.special
@@ -295,14 +322,16 @@ class LanguageModeling(GenerativeTask):
         return self.answer([prompt[-kept:] for prompt in prompts])
 
 
+def hideable(tokens: Int[np.ndarray, " length"], example: Example | None = None) -> EncodedExample:
+    """Encodes a text for an encoder, which may hide all tokens but the first."""
+    return EncodedExample(tokens, np.append(IGNORE_INDEX, tokens[1:]), example=example)
+
+
 def one_text(
-    architecture: str,
-    tokens: Int[np.ndarray, " length"],
-    labels: Int[np.ndarray, " length"],
-    prefix: int,
-    example: Example | None = None,
+    architecture: str, tokens: Int[np.ndarray, " length_and_1"], prefix: int, example: Example | None = None
 ) -> EncodedExample:
     """Encodes a text for a decoder; the prefix of a prefix decoder is not a target."""
+    labels = tokens[1:]
     if architecture == "prefix_lm":
         labels = np.append(np.full(prefix, IGNORE_INDEX), labels[prefix:])
-    return EncodedExample(tokens, labels, prefix=prefix, example=example)
+    return EncodedExample(tokens[:-1], labels, prefix=prefix, example=example)

@@ -109,7 +109,8 @@ def score_texts(
     with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():
         for some in _batches(views(), batch_tokens):
             places = np.concatenate([ends[i] + np.array(view.places) for i, view in some])
-            np.add.at(nats, places, _losses(task, [view for _, view in some]))
+            weights = np.repeat([view.weight for _, view in some], [len(view.places) for _, view in some])
+            np.add.at(nats, places, weights * _losses(task, [view for _, view in some]))
     unk = task.tokenizer.special.unk
     scores = []
     for text, (start, stop) in zip(tokenized, pairwise(ends.tolist()), strict=True):

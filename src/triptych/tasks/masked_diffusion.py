@@ -90,6 +90,29 @@ def fill_in(
     return tokens
 
 
+def propose_tokens(
+    logits: Float[Tensor, "batch places vocab"],
+    is_open: Bool[Tensor, "batch places"],
+    end: int,
+    choose: Callable[[Float[Tensor, "rows vocab"]], Int[Tensor, " rows"]],
+) -> Int[Tensor, "batch places"]:
+    """Chooses a token for each place. An open place may become the end token only if all later places are filled in or
+    have the end token as well: otherwise, a text would often end too early.
+
+    Args:
+        is_open: places that are not filled in.
+        end: the end token.
+        choose: chooses a token by its logits.
+    """
+    shape = is_open.shape
+    chosen = choose(logits.flatten(0, 1)).view(shape)
+    may_end = torch.cat([(~is_open | (chosen == end))[:, 1:], torch.ones_like(is_open[:, :1])], 1)
+    ends_too_early = (chosen == end) & ~may_end.flip(1).cumprod(1).flip(1).bool()
+    others = logits.clone()
+    others[..., end] = -torch.inf
+    return torch.where(ends_too_early, choose(others.flatten(0, 1)).view(shape), chosen)
+
+
 def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:
     """Returns a copy of a batch with other tokens."""
     changed = copy(batch)

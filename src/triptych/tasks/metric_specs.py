@@ -25,6 +25,7 @@ class MetricSpec:
             its numerator, ``right`` being 1 where the output is the reference; empty: it is no such quotient.
         denominator: weights of the numbers in the denominator; empty: the number of examples.
         note: note shown next to a verdict.
+        is_bound: whether a value is an upper bound on what the metric means.
         counted: what the denominator counts, if runs are only comparable when it is equal, as the note states; empty:
             any runs are comparable.
     """
@@ -41,6 +42,7 @@ class MetricSpec:
     denominator: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     counted: str = ""
+    is_bound: bool = False
 
     @property
     def direction(self) -> str:
@@ -48,11 +50,11 @@ class MetricSpec:
         return "higher is better" if self.higher_is_better else "lower is better"
 
     def show(self, value: float) -> str:
-        """Formats a value, such as ``97.2 %`` or ``0.812 bits/byte``."""
+        """Formats a value, such as ``97.2 %`` or ``0.812 bits/byte``, with ``≤`` before a bound."""
         if self.unit == "%":
             hidden = value < 1 <= round(value, 3)  # 99.96 % is not 100.0 %
             return f"{100 * value:.{2 if hidden else 1}f} %"
-        return f"{value:.{self.digits}f} {self.unit}".rstrip()
+        return f"{'≤' if self.is_bound else ''}{value:.{self.digits}f} {self.unit}".rstrip()
 
     def show_difference(self, *differences: float) -> str:
         """Formats differences, such as ``0.9 points`` or, for two, ``0.5 to 1.3 points``."""

@@ -4,7 +4,7 @@ Tested by tests/tasks/test_task.py.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import ClassVar, Literal
@@ -41,11 +41,6 @@ class SequenceToSequence(GenerativeTask):
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
     metric_modes: ClassVar[MetricModes] = {"exact_match": "max"}
     truncates_input = True
-    unsupported: ClassVar[Mapping[str, str]] = {
-        "encoder_only": "an encoder attends to the whole text at once and cannot generate it token by token; "
-        "use model=full, decoder_only or prefix_lm, or task=classification"
-    }
-
     num_beams: int
     length_penalty: float
     early_stopping: bool | Literal["never"]
@@ -53,6 +48,8 @@ class SequenceToSequence(GenerativeTask):
     def __post_init__(self, context: TaskContext) -> None:
         search = BeamSearch(self.num_beams, self.length_penalty, self.early_stopping)
         super().__post_init__(context)
+        if self.is_filled_in and self.num_beams > 1:
+            raise ValueError(f"task.num_beams={self.num_beams}: an encoder fills in its text; expected 1")
         self.search = search
         self._waiting: list[Batch] = []  # batches of a test that are not decoded yet
 
@@ -102,6 +99,12 @@ class SequenceToSequence(GenerativeTask):
         """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test."""
         _, guesses = self.scored_tokens(metrics, batch)
         # Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it.
+        if stage == "val" and self.is_filled_in:
+            outputs = self.decode([self._fitting(ids) for ids in self._sources_of(batch)])
+            references = [self.reference(example) for example in batch.examples if example is not None]
+            num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+            metrics["exact_match"].update(num_exact, len(outputs))
+            return None
         if stage == "val":
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE_INDEX)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
@@ -146,4 +149,5 @@ class SequenceToSequence(GenerativeTask):
     def _sources_of(self, batch: Batch) -> list[list[int]]:
         if batch.source is not None and batch.source_mask is not None:
             return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
-        return [row[: n + 1] for row, n in zip(batch.inputs.tolist(), batch.prefix.tolist(), strict=True)]
+        lengths = batch.prefix + (not self.is_filled_in)
+        return [row[:n] for row, n in zip(batch.inputs.tolist(), lengths.tolist(), strict=True)]

@@ -4,7 +4,7 @@ Tested by tests/tasks/test_captioning.py and tests/tasks/test_transcription.py.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +29,13 @@ class SignalToText(SequenceToSequence):
     signal and text in one sequence, the signal first; a prefix decoder attends to the signal in both directions."""
 
     truncates_input = False
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "encoder_only": "an encoder does not fill in texts after a signal; use model=full or decoder_only"
+    }
     signal: ClassVar[str]
     """The field of ``Example`` with the signal."""
+    is_filled_in = False
+    """See ``GenerativeTask``."""
 
     @abstractmethod
     def perceive(self, example: Example) -> Signal:

@@ -106,10 +106,20 @@ def test_the_command_for_more_seeds_names_the_folder_of_any_sweep() -> None:
 
 
 def test_lower_is_better_where_it_is(judged) -> None:
+    values = {"decoder_only": (0.80, 0.81, 0.82), "encoder_only": (0.70, 0.71, 0.72)}
+    verdict = judged("language_modeling", "test/bits_per_byte", values)
+    assert verdict.winner == "encoder_only"
+    assert "0.1 bits/byte ahead of decoder-only (95 % interval 0.077 to 0.12 bits/byte)" in verdict.text
+    assert "encoder-only ≤0.710 bits/byte" in verdict.text
+
+
+def test_a_bound_does_not_lose_to_a_likelihood(judged) -> None:
+    """An encoder has an upper bound on its bits per byte, so the right value may be lower."""
     values = {"decoder_only": (0.80, 0.81, 0.82), "encoder_only": (0.90, 0.91, 0.92)}
     verdict = judged("language_modeling", "test/bits_per_byte", values)
-    assert verdict.winner == "decoder_only"
-    assert "0.1 bits/byte ahead of encoder-only (95 % interval 0.077 to 0.12 bits/byte)" in verdict.text
+    assert verdict.winner is None
+    assert "inconclusive, because the values of encoder-only are upper bounds" in verdict.text
+    assert verdict.commands == ()  # more seeds do not help
 
 
 def test_a_winner_of_three_must_beat_both(judged) -> None:

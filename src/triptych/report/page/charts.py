@@ -93,7 +93,7 @@ def _draw_contender(group: Group, contender: ComparedConfig, row: int, scale: fl
         mean = fmean(values)
         ends = {"x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18}
         layout["shapes"].append({"type": "line", "line": {"color": colour, "width": 4}} | ends)
-        label = f"mean {escape(group.metric.show(mean / scale))}"
+        label = f"mean {escape(group.show(finite[0], mean / scale))}"
         at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the y axis points downwards
         layout["annotations"].append(at | {"text": label, "font": {"color": "var(--ink)"}})
     # The name is above its row, where a long one fits on a phone, too.
@@ -105,7 +105,7 @@ def _draw_contender(group: Group, contender: ComparedConfig, row: int, scale: fl
     trace["marker"]["opacity"] = 0.6 if several else 1
     return trace | {
         "mode": "markers" if several else "markers+text",
-        "text": [escape(group.metric.show(group.value(run))) for run in finite],
+        "text": [escape(group.show(run, group.value(run))) for run in finite],
         "textposition": "bottom center",
         "customdata": [[escape(run.directory), run.seed] for run in finite],
         "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}<br>%{text}<extra></extra>",

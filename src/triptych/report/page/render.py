@@ -159,11 +159,11 @@ def _describe_contender(group: Group, contender: ComparedConfig) -> dict[str, st
     values = [group.value(run) for run in runs if math.isfinite(group.value(run))]
     number, gap, optimum = "no finite value", "", group.optimum(first)
     if values:
-        number = metric.show(fmean(values))
+        number = group.show(first, fmean(values))
         gap = "" if optimum is None else metric.show_gap(fmean(values), optimum)
     seeds = f"seed {first.seed}"
     if len(runs) > 1:
-        spread = f", {metric.show(min(values))} to {metric.show(max(values))}" if values else ""
+        spread = f", {group.show(first, min(values))} to {group.show(first, max(values))}" if values else ""
         learned = group.scale([*group.samples.values()]).learned(Sample("", tuple(values), ()))
         failed = f", {len(runs) - len(learned)} failed" if len(learned) < len(runs) else ""
         seeds = f"mean of {counted(len(values), 'run')}{spread}{failed}"
@@ -206,7 +206,7 @@ def _tabulate_standings(group: Group, standings: Sequence[SeedSummary]) -> Itera
         several = len(standing.seeds) > 1
         spread = metric.show_difference(standing.deviation) if several else ""
         interval = f"{metric.show(standing.low)} to {metric.show(standing.high)}" if several else "one seed"
-        mean = metric.show(standing.mean) if standing.seeds else "not finite"
+        mean = group.show(contender.runs[0], standing.mean) if standing.seeds else "not finite"
         costs = reached.costs[standing.name] if reached else {}
         units = {clock: f"{COSTS[clock][0].upper()}{COSTS[clock][1:]}" for clock in costs}
         yield [
@@ -250,7 +250,7 @@ def _tabulate_runs(group: Group) -> Iterator[list[Cell]]:
             Cell("Architecture", f"own {group.styles[level_of(run, group.by)]}", ARCHITECTURES[run.architecture].word),
             *(Cell(name, "number", value_of(run, key)) for name, key in group.varied.items()),
             Cell("Seed", "number", str(run.seed)),
-            Cell(group.metric.title, "number", group.metric.show(value) if finite else "not finite"),
+            Cell(group.metric.title, "number", group.show(run, value) if finite else "not finite"),
             *([Cell(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
             Cell("Parameters", "number", amount(run.params)),
             Cell("Non-embedding", "number", amount(run.non_embedding_params)),

@@ -30,7 +30,7 @@ from triptych.report.statistics.factors import (
     setting_of,
     sort_runs,
 )
-from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
+from triptych.report.statistics.metrics import metric_key, own_metric, primary_metric, validation_key
 from triptych.report.statistics.pair_test import PairTest, Sample, Scale
 from triptych.tasks.metric_specs import MetricSpec
 
@@ -91,6 +91,14 @@ class Group:
         """The run's value of the metric; NaN if it is not finite."""
         return run.metrics[metric_key(self.metric, run)]
 
+    def show(self, run: RecordedRun, value: float) -> str:
+        """Formats a value of the metric, as the run has it."""
+        return own_metric(self.metric, run).show(value)
+
+    def metric_of(self, level: str) -> MetricSpec:
+        """The metric, as the runs of this level have it."""
+        return own_metric(self.metric, self.chosen[level].runs[0])
+
     def optimum(self, run: RecordedRun) -> float | None:
         """The best reachable value for the run, if known."""
         return run.optimum.get(metric_key(self.metric, run))
@@ -146,7 +154,8 @@ class Group:
         for level, contender in self.chosen.items():
             runs, sizes = contender.runs, {len(run.predictions) for run in contender.runs}
             grain = 1 / sizes.pop() if self.metric.unit == "%" and len(sizes) == 1 and 0 not in sizes else 0.0
-            found[level] = Sample(contender.name, (*map(self.value, runs),), tuple(run.seed for run in runs), grain)
+            seeds, is_bound = tuple(run.seed for run in runs), own_metric(self.metric, runs[0]).is_bound
+            found[level] = Sample(contender.name, (*map(self.value, runs),), seeds, grain, is_bound)
         return found
 
     @cached_property

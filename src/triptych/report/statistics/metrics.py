@@ -9,9 +9,14 @@ from triptych.report.read_records import RecordedRun
 from triptych.tasks.metric_specs import MetricSpec
 
 
+def own_metric(score: MetricSpec, run: RecordedRun) -> MetricSpec:
+    """The metric as the run has it: its key may differ, and its values may be upper bounds."""
+    return next((own for own in run.task_info.comparison_metrics if own.name == score.name), score)
+
+
 def metric_key(score: MetricSpec, run: RecordedRun) -> str:
     """The key of the metric in this run: for the full model, ``test/bits_per_byte`` is that of the continuation."""
-    return next((own.key for own in run.task_info.comparison_metrics if own.name == score.name), score.key)
+    return own_metric(score, run).key
 
 
 def validation_key(score: MetricSpec, run: RecordedRun) -> str:

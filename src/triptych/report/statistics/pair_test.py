@@ -32,12 +32,14 @@ class Sample:
         values: one per seed; NaN if not finite.
         seeds: of the values.
         grain: the resolution of the values, such as 1 / number of test examples.
+        is_bound: whether each value is an upper bound on the right one.
     """
 
     name: str
     values: tuple[float, ...]
     seeds: tuple[int, ...]
     grain: float = 0.0
+    is_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,8 @@ class PairTest:
         if margin is not None and counts != totals:
             no_room.append(f"{sum(totals) - sum(counts)} of {sum(totals)} runs failed")
         again = [problem for sample in samples for problem in _find_copies(sample)]
-        reasons = (*_seed_problems(samples), *again, *no_room)
-        return cls(counts, welch, p_learned, p, lead, reasons, not again and not no_room)
+        final = [*again, *no_room, *_bound_problems(samples, lead, margin)]  # which more seeds do not solve
+        return cls(counts, welch, p_learned, p, lead, (*_seed_problems(samples), *final), not final)
 
     @property
     def doubt(self) -> str:
@@ -189,6 +191,15 @@ def _seed_problems(samples: Sequence[Sample]) -> list[str]:
 def _find_copies(sample: Sample) -> list[str]:
     again = [seed for seed in sample.seeds if sample.seeds.count(seed) > 1]
     return [f"{sample.name} has several runs of seed {min(again)}"] if again else []
+
+
+def _bound_problems(samples: tuple[Sample, Sample], lead: int, margin: float | None) -> list[str]:
+    """Where a variant would lose by an upper bound alone: its right value may be lower."""
+    first, second = samples
+    loser = second if lead == 1 else first
+    if first.is_bound == second.is_bound or (margin is None and not loser.is_bound):
+        return []
+    return [f"the values of {(first if first.is_bound else second).name} are upper bounds"]
 
 
 def _room_problems(runs: Sequence[Sequence[float]], scale: Scale, margin: float | None) -> list[str]:

@@ -166,7 +166,10 @@ def _rank(blocks: Mapping[str, Group]) -> _Ranking:
     best = best if has_winner else ranking[0]
     others = [level for level in ranking if level != best]
     totals = {x: sum(len(part.samples[x].values) for part in parts) for x in levels}
-    shown = {x: show_mean(metric, [part.learned[x] for part in parts], totals[x]) for x in ranking[:MOST_LEVELS]}
+    shown = {
+        x: show_mean(parts[0].metric_of(x), [part.learned[x] for part in parts], totals[x])
+        for x in ranking[:MOST_LEVELS]
+    }
     more = f" vs {len(ranking) - MOST_LEVELS} others" if len(ranking) > MOST_LEVELS else ""
     said = " vs ".join(f"{word(x)} {mean}" for x, mean in shown.items()) + more
     lead = [_lead(metric, test_pair(best, x), [totals[best], totals[x]], word(x)) for x in others if x in shown]
