@@ -90,6 +90,22 @@ def test_beyond_the_training(write_run, tmp_path: Path) -> None:
         judge_claims(study(claim(**BETTER, extrapolate="depth")), runs, {})
 
 
+def test_of_one_difficulty(write_run, tmp_path: Path) -> None:
+    """The answers of each length, counted by hand."""
+    runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.7, 0.6))
+    lengths = {answer["difficulty"]["length"] for answer in runs[0].predictions}
+    for length in lengths:
+        (one,) = judge_claims(study(claim(**BETTER, difficulty={"length": length})), runs, {})
+        for variant, values in one.values.items():
+            for run in (run for run in runs if run.variant == variant):
+                own = [answer for answer in run.predictions if answer["difficulty"]["length"] == length]
+                hits = sum(answer["output"] == answer["reference"] for answer in own)
+                assert values[run.seed - 1] == pytest.approx(hits / len(own))
+        assert one.what == f"accuracy at length {length}"
+    with pytest.raises(ConfigError, match=r"no test example is known to have the difficulty {'length': 77}"):
+        judge_claims(study(claim(**BETTER, difficulty={"length": 77})), runs, {})
+
+
 def test_cost_until(write_run, tmp_path: Path) -> None:
     """Counted in the curves by hand; what a run has not reached is more than all that it had."""
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)

@@ -103,6 +103,10 @@ def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pyt
             "extrapolate and target_score: expected one of them",
         ),
         (
+            {"claims": [CLAIM | {"difficulty": {"gap": 4}, "target_score": 0.5}]},
+            "difficulty and target_score: expected one of them",
+        ),
+        (
             {"variants": {**ARMS, "third": "init_from={frist}"}},
             "third: {frist} is not another variant; did you mean first?",
         ),

@@ -216,6 +216,8 @@ def name_measure(claim: Claim, group: Group) -> str:
     title = group.metric.title
     if claim.target_score is not None:
         return f"{COSTS[claim.cost_unit]} to {group.metric.show(claim.target_score)} {title} in validation"
+    if claim.difficulty:
+        return f"{title} at {', '.join(f'{key} {value}' for key, value in claim.difficulty.items())}"
     return title if claim.extrapolate is None else f"{title} beyond the training {claim.extrapolate}"
 
 
@@ -244,17 +246,21 @@ def _value(claim: Claim, group: Group, runs: Sequence[RecordedRun], end: float) 
     if claim.target_score is not None:
         return _cost(claim, group, run, claim.target_score, end, value)
     grain = 1 / len(run.predictions) if run.predictions and group.metric.unit == "%" else 0.0
-    if claim.extrapolate is None:
+    keys = [*claim.difficulty] if claim.extrapolate is None else [claim.extrapolate]
+    if not keys:
         return replace(value, grain=grain)
-    terms, most = terms_of(group.metric, run), most_in_training(group, claim.extrapolate)
-    sizes = np.array([answer.get("difficulty", {}).get(claim.extrapolate, math.nan) for answer in run.predictions])
-    if terms is None or not (is_beyond := sizes > most).any():
+    sizes = {x: np.array([y.get("difficulty", {}).get(x, math.nan) for y in run.predictions]) for x in keys}
+    if claim.extrapolate is None:
+        is_counted = np.all([sizes[key] == size for key, size in claim.difficulty.items()], axis=0)
+        expected = f"to have the difficulty {dict(claim.difficulty)}"
+    else:
+        is_counted = sizes[claim.extrapolate] > most_in_training(group, claim.extrapolate)
+        expected = f"to be beyond the training {claim.extrapolate}"
+    if (terms := terms_of(group.metric, run)) is None or not is_counted.any():
         known = list(run.train_difficulty_range or {})
-        hint = suggestion(claim.extrapolate, known)
-        raise ConfigError(
-            f"{run.directory}: no test example is known to be beyond the training {claim.extrapolate}{hint}"
-        )
-    return replace(value, number=terms.value(terms.terms[is_beyond].sum(0)), grain=1 / int(is_beyond.sum()))
+        hint = next((suggestion(key, known) for key in keys if key not in known), "")
+        raise ConfigError(f"{run.directory}: no test example is known {expected}{hint}")
+    return replace(value, number=terms.value(terms.terms[is_counted].sum(0)), grain=1 / int(is_counted.sum()))
 
 
 def _spent(claim: Claim, run: RecordedRun) -> float:
@@ -360,6 +366,7 @@ def _difference(one: _Measured) -> str:
 def _draw(claim: Claim, group: Group) -> Figure:
     if claim.target_score is not None and (figures := draw_validation(group)):
         return figures.get(CLOCKS[claim.cost_unit][0], next(iter(figures.values())))
-    if claim.extrapolate is not None and (figures := draw_difficulty(group)):
-        return figures.get(claim.extrapolate, next(iter(figures.values())))
+    measure = claim.extrapolate or next(reversed(claim.difficulty), None)
+    if measure is not None and (figures := draw_difficulty(group)):
+        return figures.get(measure, next(iter(figures.values())))
     return draw_results(group)

@@ -38,6 +38,7 @@ class Claim:
         min_difference: with ``better``, the smallest difference that matters, in the same units; None: any.
         score: by its name in the runs' ``task_info``; None: the comparison metric of the task.
         extrapolate: counts only test examples beyond the training range of this measure of difficulty.
+        difficulty: counts only test examples with these values of measures of difficulty.
         target_score: instead, compares the cost until the validation reaches this score.
         cost_unit: ``steps``, ``train_flops`` or ``elapsed_s``.
         blind: whether the prediction was made before any result like it was known; None: not stated.
@@ -51,6 +52,7 @@ class Claim:
     min_difference: float | None = None
     score: str | None = None
     extrapolate: str | None = None
+    difficulty: dict[str, int] = field(default_factory=dict)
     target_score: float | None = None
     cost_unit: str = "steps"
     blind: bool | None = None
@@ -274,5 +276,6 @@ def _check(study: Study, file: Path) -> None:
             raise ConfigError(f"{place}: cost_unit={claim.cost_unit}: expected one of {', '.join(COSTS)}")
         if claim.target_score is None and claim.cost_unit != "steps":
             raise ConfigError(f"{place}: cost_unit={claim.cost_unit}: expected target_score: SCORE with it")
-        if claim.extrapolate is not None and claim.target_score is not None:
-            raise ConfigError(f"{place}: extrapolate and target_score: expected one of them")
+        chosen = {"extrapolate": claim.extrapolate, "difficulty": claim.difficulty, "target_score": claim.target_score}
+        if len(given := [key for key, value in chosen.items() if value]) > 1:
+            raise ConfigError(f"{place}: {' and '.join(given)}: expected one of them")

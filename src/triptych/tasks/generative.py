@@ -188,7 +188,8 @@ class GenerativeTask(Task):
         return [*source[: self.prompt_length - end], *source[len(source) - end :]]
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Returns the fraction of the target tokens that are the most likely ones; see ``scored_tokens``."""
+        """Returns the fraction of the target tokens, or of the hidden ones of an encoder, that are the most likely
+        ones; see ``scored_tokens``."""
         return {"token_accuracy": ExactMean()}
 
     def scored_tokens(
@@ -199,17 +200,16 @@ class GenerativeTask(Task):
         Of an encoder, the nats are weighted terms of its bound, and only hidden places have any. Adds loss and accuracy
         to the metrics, per token: the end tokens after the first one have nats, but do not count. The logits are never
         all in memory."""
-        is_token = batch.labels != IGNORE_INDEX
+        is_token = is_predicted = batch.labels != IGNORE_INDEX
         if self.is_filled_in:
             nats, guesses, weights = self._bound(batch, *draw_by_index(batch, self.seed))
             ends = batch.labels == self.end
             is_token = is_token & ~(ends & F.pad(ends, (1, -1)))
-            hits = ((guesses == batch.labels) & is_token) * weights
+            is_predicted = is_token & (weights > 0)
         else:
             nats, guesses = self._losses(batch, batch.scored)
-            hits = (guesses == batch.labels) & is_token
         metrics["loss"].update(nats.sum(), is_token.sum())
-        metrics["token_accuracy"].update(hits.sum(), is_token.sum())
+        metrics["token_accuracy"].update(((guesses == batch.labels) & is_predicted).sum(), is_predicted.sum())
         return nats, guesses
 
     def _losses(
