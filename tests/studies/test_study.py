@@ -2,7 +2,9 @@
 
 import json
 import shlex
+import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -273,3 +275,22 @@ def test_the_demo_explains_itself(capsys: pytest.CaptureFixture[str], monkeypatc
     said = capsys.readouterr().out
     assert said.startswith("usage: triptych demo [-h]")
     assert "name" not in said
+
+
+REWORDED = {"adapt", "mask_or_stack"}
+"""Studies whose predictions were reworded after their runs."""
+ROOT = Path(__file__).parents[2]
+RECORDS = sorted((ROOT / "docs" / "studies").glob("*.json"))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
+def test_predictions_are_older_than_the_first_run(record: Path) -> None:
+    """By the history of the repository; a copy without history shows nothing."""
+    if record.stem in REWORDED or record.stem not in find_studies() or not (ROOT / ".git").exists():
+        return
+    began = min(datetime.fromisoformat(run["began"]) for run in json.loads(record.read_text(encoding="utf-8"))["runs"])
+    for one in read_study(record.stem).claims:
+        search = ["git", "log", "--reverse", "--format=%aI", f"-S{one.statement}", "--", "conf/study"]
+        found = subprocess.run(search, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        assert found, f"{one.statement}: not in the history on one line"
+        assert datetime.fromisoformat(found[0]) < began, one.statement

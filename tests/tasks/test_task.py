@@ -310,6 +310,22 @@ class TestGrid:
         filled_in = {(name, "encoder_only") for name in ("translation", "language_modeling")}  # see test_filling_in.py
         assert grid - refused == {*CELLS, *filled_in}
 
+    @pytest.mark.parametrize("architecture", ALL)
+    def test_a_source_is_read_backwards(self, architecture: str) -> None:
+        """In training as in predictions; the target is not reversed."""
+        tokenizer = Characters().train(["abc xyz"])
+        context = make_context(build(architecture, vocab_size=tokenizer.vocab_size, max_length=64), tokenizer, 64)
+        options: dict[str, Any] = {"label_smoothing": 0.0, "max_new_tokens": 5, "bleu_tokenizer": "13a", **GREEDY}
+        plain, backwards = (Translation(context, **options, reverse_source=reverse) for reverse in (False, True))
+        (expected,), (found,) = (
+            task.encode([Example(text, target="xyz")]) for task, text in ((plain, "cba"), (backwards, "abc"))
+        )
+        assert [found.inputs.tolist(), found.labels.tolist()] == [expected.inputs.tolist(), expected.labels.tolist()]
+        if expected.source is not None:
+            assert found.source is not None
+            assert found.source.tolist() == expected.source.tolist()
+        assert predict(plain, ["cba"]) == predict(backwards, ["abc"])
+
     def test_refusals_say_why_and_what_else(self) -> None:
         assert "does not fill in texts after a signal" in Captioning.unsupported["encoder_only"]
         assert "model=full or decoder_only" in Captioning.unsupported["encoder_only"]

@@ -29,6 +29,8 @@ class Translation(SequenceToSequence):
         bleu_tokenizer: sacrebleu tokenizer for BLEU: 13a for languages with spaces between words, zh for Chinese, char
             for other languages without spaces, none for tokenized text, or another one of sacrebleu.
         ter: whether the test includes ter, which takes a minute for some thousand long and wrong outputs.
+        reverse_source: whether the network reads the tokens of the source from the last to the first (Sutskever et al.
+            2014, section 3.3).
     """
 
     name = "translation"
@@ -39,6 +41,7 @@ class Translation(SequenceToSequence):
 
     bleu_tokenizer: str
     ter: bool = True
+    reverse_source: bool = False
 
     def __post_init__(self, context: TaskContext) -> None:
         with error_prefix("task."):
@@ -47,6 +50,9 @@ class Translation(SequenceToSequence):
         if self.ter:
             self._scores["ter"] = TER()
         super().__post_init__(context)
+
+    def build_prompt(self, ids: Sequence[int]) -> list[int]:
+        return super().build_prompt(ids[::-1] if self.reverse_source else ids)
 
     @property
     def signatures(self) -> dict[str, str]:

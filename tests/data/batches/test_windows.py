@@ -22,7 +22,9 @@ START = 3
 
 def encode_window(architecture: str, window: Any) -> EncodedExample:
     """The layout of a window depends on nothing of the task but its architecture and what begins a text."""
-    task = SimpleNamespace(architecture=architecture, tokenizer=SimpleNamespace(special=SpecialTokens(start=START)))
+    special, is_filled_in = SpecialTokens(start=START), architecture == "encoder_only"
+    tokenizer = SimpleNamespace(special=special)
+    task = SimpleNamespace(architecture=architecture, tokenizer=tokenizer, is_filled_in=is_filled_in)
     return LanguageModeling.encode_window(cast(LanguageModeling, task), window)
 
 
@@ -80,7 +82,7 @@ def test_overlapping_continuations_are_the_same_tokens(num_tokens: int, half: in
     assert len(set(full)) == len(full)
 
 
-@pytest.mark.parametrize("architecture", ["full", "decoder_only"])
+@pytest.mark.parametrize("architecture", ["full", "decoder_only", "encoder_only"])
 @given(**texts, stride=st.integers(1, 20))
 def test_sizes_are_those_of_the_windows(architecture: str, num_tokens: int, length: int, stride: int) -> None:
     options = {"length": length, "stride": min(stride, length)}
