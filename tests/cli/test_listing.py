@@ -8,11 +8,27 @@ import pytest
 from omegaconf import DictConfig
 
 from cases import by_day
-from triptych.cli.listing import COLUMNS, KINDS, describe_choice
+from triptych.cli.listing import COLUMNS, FIRST, KINDS, describe_choice
 from triptych.config.diagnose import choices_of
 
 
 class TestList:
+    def test_the_overview_is_short(self, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """At most 40 lines of 100 characters; each kind with its number of choices."""
+        monkeypatch.setenv("COLUMNS", "100")
+        status, said, _ = answer("list")
+        assert status == 0
+        lines = said.splitlines()
+        assert len(lines) <= 40
+        assert max(map(len, lines)) <= 100
+        for kind, group in KINDS.items():
+            assert [kind, str(len(choices_of(group, [])))] in [line.split()[:2] for line in lines]
+        assert {name for name in choices_of("experiment", []) if name in said.split()} == {*FIRST}
+        assert len(FIRST) == 10
+
+    def test_a_kind_may_be_named_like_its_group(self, answer: Any) -> None:
+        assert answer("list", "experiment", "sst2") == answer("list", "experiments", "sst2")
+
     @pytest.mark.parametrize("kind", KINDS)
     def test_everything_is_there_and_says_what_it_is(self, kind: str) -> None:
         rows = describe_choice(kind, [])

@@ -164,3 +164,31 @@ def test_a_run_that_resumes_from_another_keeps_its_best(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "test_weights=best: the best checkpoint of resume=alone.ckpt" in words(refused)
     assert "expected test_weights=last, or that file as best.ckpt" in words(refused)
+
+
+class TestOverfitting:
+    """Twenty dates, memorized: the validation loss falls, then rises."""
+
+    FEW = (
+        *(CLASSIFICATION, *TINY, "data.num_train=20", "trainer.max_steps=80", "trainer.val_check_interval=4"),
+        *("optimizer.lr=2e-2", "block.dropout=0"),
+    )
+
+    @pytest.mark.parametrize(
+        ("more", "says_so"),
+        [
+            ([], True),
+            (["test_weights=best"], False),
+            (["callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=8"], False),
+            (["trainer.max_steps=8"], False),
+        ],
+        ids=str,
+    )
+    def test_a_run_says_so_at_its_end(self, more: list[str], says_so: bool, tmp_path: Path) -> None:
+        finished = run("train", *self.FEW, "run_dir=run", *more, cwd=tmp_path)
+        assert finished.returncode == 0, finished.stderr
+        record = summary_of(tmp_path / "run")
+        assert ("overfitting: val/loss was best after" in words(finished)) == says_so
+        if says_so:
+            assert record["best_step"] < 0.7 * record["steps"]
+            assert f"best after {record['best_step']} of 80 steps" in words(finished)

@@ -50,7 +50,7 @@ def make_task(*, tokenizer: Tokenizer = CHARACTERS, max_new_tokens: int = 8, **o
 
 @pytest.fixture(scope="module")
 def trained() -> Translation:
-    """Knows ``EXAMPLES`` by heart."""
+    """Has memorized ``EXAMPLES``."""
     torch.manual_seed(0)
     task = make_task()
     batch, optimizer = collate(task.encode(EXAMPLES)), torch.optim.AdamW(task.network.parameters(), lr=4e-3)

@@ -10,14 +10,18 @@ from triptych.config import ConfigError, suggestion
 
 def run_list(arguments: list[str]) -> None:
     """``triptych list``."""
-    from triptych.cli.listing import KINDS, print_list
+    from triptych.cli.listing import KINDS, print_list, print_overview
 
     parser = make_parser("list", "Lists experiments, studies, models and corpora, with results and cost.")
     parser.add_argument("words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to find")
     add_config_dir(parser)
     parsed = parser.parse_intermixed_args(arguments)
-    kind, *words = parsed.words if parsed.words[:1] and parsed.words[0] in KINDS else [None, *parsed.words]
-    print_list(kind, " ".join(words), folder_of(parsed))
+    if not parsed.words:
+        print_overview(folder_of(parsed))
+        return
+    kind_of = {word: kind for kind, group in KINDS.items() for word in (kind, group)}
+    kind, *words = parsed.words if parsed.words[0] in kind_of else [None, *parsed.words]
+    print_list(kind_of.get(kind), " ".join(words), folder_of(parsed))
 
 
 def run_show(arguments: list[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import yaml  # type: ignore[import-untyped]
 from hydra.core.config_store import ConfigStore
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -28,8 +29,34 @@ COMMANDS = {
     "corpora": "triptych train data=NAME ...",
 }
 """The command that uses the names."""
+FIRST = (
+    *("dates/translation", "dates/classification", "dates/language_modeling", "dates/tagging", "synthetic/copy"),
+    *("digits/encoder_only", "captions/drawn", "tones/transcription", "shakespeare/on_a_cpu"),
+    "your_text/language_modeling",
+)
+"""Experiments to start with."""
 MOST_NAMES = 5
 """Maximum number of names of other kinds in an error message."""
+
+
+def print_overview(arguments: Sequence[str]) -> None:
+    """Prints the number of choices of each kind, and the experiments to start with.
+
+    Args:
+        arguments: arguments of the command line, perhaps with --config-dir.
+    """
+    kinds = Table(box=SIMPLE_HEAD)
+    for column in ("kind", "number", "to list them", "to use one"):
+        kinds.add_column(column, justify="right" if column == "number" else "left")
+    for kind, group in KINDS.items():
+        kinds.add_row(kind, str(len(choices_of(group, arguments))), f"triptych list {kind}", COMMANDS[kind])
+    first = Table("experiments to start with", "what they show", box=SIMPLE_HEAD)
+    for name in FIRST:
+        shows = read_header(find_choice("experiment", name, arguments).read_text(encoding="utf-8"))["shows"]
+        first.add_row(name, Text(shows.partition("\n")[0]))
+    console = Console()
+    console.print(kinds, first)
+    console.print("All of one kind, or those with a word, with results and cost: triptych list experiments sst2")
 
 
 def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from triptych.launch.signals import Interruption
 from triptych.planning.build_run import TrainingRun
 from triptych.planning.matching import RECORDED
 from triptych.report.console import show_confusion, signature
+from triptych.report.record import RunRecord
 from triptych.report.samples import (
     attention_record,
     gather_test_predictions,
@@ -32,6 +33,9 @@ from triptych.storage.run_directory import RunDirectory
 from triptych.training import FSDP, WandbLogger
 
 log = logging.getLogger("triptych")
+
+LATE, WORSE = 0.7, 0.02
+"""A run overfits if its best validation is before this share of its steps, and better by more than this share."""
 
 
 def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Command, *, tests: bool) -> dict[str, Any]:
@@ -94,7 +98,29 @@ def write_record(run: TrainingRun, metrics: Mapping[str, float], command: Comman
         send_record(run, content, looks["samples"])
     with not_fatal("the printed metrics"):
         print_metrics(run, metrics, record.optimum)
+    if not run.trainer.should_stop and (note := describe_overfitting(record, run.checkpoints.monitor)):
+        log.info(note)
     return content
+
+
+def describe_overfitting(record: RunRecord, monitor: str) -> str:
+    """Says that the best validation was long before the end, and what helps; empty if it was not.
+
+    Args:
+        record: of a run that trained to its last step.
+        monitor: the metric of ``best_value``; its last value is that of the tested weights.
+    """
+    best, last = record.best_value, record.metrics.get(monitor)
+    if best is None or last is None or (record.best_step or 0) >= LATE * record.steps:
+        return ""
+    worse = abs(last - best) / max(abs(best), 1e-9)
+    if worse <= WORSE:
+        return ""
+    return (
+        f"overfitting: {monitor} was best after {record.best_step:,} of {record.steps:,} steps ({best:.4g}), and is "
+        f"{100 * worse:.0f} % worse at the end ({last:.4g}). What helps: test_weights=best, block.dropout=0.2, fewer "
+        "steps, a smaller shape, init_from=RUN (docs/small_data.md)"
+    )
 
 
 def gather_weights(run: TrainingRun) -> None:
