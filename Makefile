@@ -28,6 +28,7 @@ export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes; none of th
 .PHONY: install demo quick test docs faults nightly cases fuzz release versions families claims compatibility bench gpu growth wheels check clean
 
 install: .venv/installed
+	@echo "next: .venv/bin/triptych train experiment=dates/translation, or .venv/bin/triptych list"
 
 demo: .venv/base
 	.venv/bin/triptych study demo

@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_before_data
 from triptych.config import ConfigError
+from triptych.config.overrides import write_override
 from triptych.evaluate import measure
 from triptych.launch import signals
 from triptych.launch.command import Command, this_command
@@ -98,7 +99,11 @@ def train(config: DictConfig) -> TrainingResult | None:
         run.trainer.fit(run.module, run.data, ckpt_path=resumed, weights_only=True)
         load_tested_weights(run.trainer, run.settings.test_weights, RunDirectory(run.run_dir).best)
         metrics = measure(run.trainer, run.module, run.data, tests=tests)
-        return TrainingResult(metrics, write_record(run, metrics, command, tests=tests), run)
+        result = TrainingResult(metrics, write_record(run, metrics, command, tests=tests), run)
+        if place.rank == 0 and tests:
+            made = write_override("checkpoint", str(run.run_dir))
+            print(f"next: triptych predict {made} input=FILE, or triptych compare {run.run_dir} OTHER_RUN", flush=True)
+        return result
     return None  # a search pruned the trial, which ended in order
 
 

@@ -406,6 +406,7 @@ def test_as_commands(tmp_path: Path) -> None:
     (tmp_path / "captions.tsv").write_text("\n".join(rows))
     imported = run("import", "theirs", "--output", "clip.ckpt", cwd=tmp_path)
     assert imported.returncode == 0, imported.stderr
+    assert "next: triptych predict checkpoint=clip.ckpt input=FILE" in imported.stdout
     (tmp_path / "paths.txt").write_text("0.png\n3.png\n")
     said = run("predict", "checkpoint=clip.ckpt", "input=paths.txt", "classes=[a cat,dog]", cwd=tmp_path)
     task: Any = load_pretrained(tmp_path / "theirs").task

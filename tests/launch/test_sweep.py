@@ -23,6 +23,7 @@ from triptych.launch.sweep import (
     experiment_of,
     job_directory,
     name_jobs,
+    print_next,
 )
 
 TRANSLATION = "experiment=dates/translation"
@@ -124,3 +125,12 @@ def test_a_job_reads_the_texts_of_its_sweep(value: str, folder: str) -> None:
 @pytest.mark.parametrize("folder", ["outputs/seeds", "/data/runs-2", "../x_1.y"])
 def test_a_plain_folder_is_not_quoted(folder: str) -> None:
     assert write_override("run_dir", folder) == f"run_dir={folder}"
+
+
+def test_a_sweep_ends_with_the_command_that_compares_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Trials of a search are not tested, so there is nothing to compare."""
+    own = [[f"seed={seed}"] for seed in (1, 2)]
+    print_next([Job(one, Path("my sweep") / one[0], OmegaConf.create()) for one in own])
+    assert capsys.readouterr().out == "next: triptych compare 'my sweep'\n"
+    print_next([Job([*one, "++callbacks.pruning=x"], Path("search") / one[0], OmegaConf.create()) for one in own])
+    assert capsys.readouterr().out == ""

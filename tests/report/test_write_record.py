@@ -187,6 +187,7 @@ class TestOverfitting:
     def test_a_run_says_so_at_its_end(self, more: list[str], says_so: bool, tmp_path: Path) -> None:
         finished = run("train", *self.FEW, "run_dir=run", *more, cwd=tmp_path)
         assert finished.returncode == 0, finished.stderr
+        assert "next: triptych predict checkpoint=run input=FILE, or triptych compare run OTHER_RUN" in words(finished)
         record = summary_of(tmp_path / "run")
         assert ("overfitting: val/loss was best after" in words(finished)) == says_so
         if says_so:

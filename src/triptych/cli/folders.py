@@ -246,6 +246,9 @@ def run_import(arguments: list[str]) -> None:
         f"{parsed.output}: {task.name} on {task.architecture}, {parameters:,} parameters, "
         f"{task.tokenizer.vocab_size:,} tokens"
     )
+    print(
+        f"next: triptych predict checkpoint={parsed.output} input=FILE, or triptych train init_from={parsed.output} ..."
+    )
 
 
 def add_family(parser: argparse.ArgumentParser) -> None:

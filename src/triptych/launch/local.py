@@ -21,7 +21,16 @@ from triptych.launch.environment import cpus
 from triptych.launch.forked_jobs import fork_job
 from triptych.launch.forks import Child
 from triptych.launch.signals import STOPS, record_signals
-from triptych.launch.sweep import Failure, Job, collect, describe_shared, jobs_of, redact_notes, train_command
+from triptych.launch.sweep import (
+    Failure,
+    Job,
+    collect,
+    describe_shared,
+    jobs_of,
+    print_next,
+    redact_notes,
+    train_command,
+)
 from triptych.launch.watch import age, share_done, time_left
 from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
@@ -65,7 +74,9 @@ class LocalJobRunner(Launcher):
         if shared := describe_shared(jobs):
             print(redact(shared), flush=True)
         failures = run_jobs(jobs, train_command(self._config), self._n_jobs, redact)
-        return collect(jobs, failures, [], redact)
+        results = collect(jobs, failures, [], redact)
+        print_next(jobs)
+        return results
 
 
 def run_jobs(

@@ -21,7 +21,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 from triptych.config import ConfigError, RunError, check_type
 from triptych.launch.environment import count_devices
 from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, ask, queue
-from triptych.launch.sweep import Failure, Job, collect, describe_shared, jobs_of, redact_notes, train_command
+from triptych.launch.sweep import (
+    Failure,
+    Job,
+    collect,
+    describe_shared,
+    jobs_of,
+    print_next,
+    redact_notes,
+    train_command,
+)
 from triptych.storage.locks import Lock
 from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
@@ -215,7 +224,9 @@ class SlurmJobRunner(Launcher):
         except KeyboardInterrupt:
             print(f"the jobs continue; {again}", file=sys.stderr)
             raise SystemExit(130) from None
-        return collect(jobs, failures, [], redact)
+        results = collect(jobs, failures, [], redact)
+        print_next(jobs)
+        return results
 
     def submit(self, jobs: Sequence[Job]) -> dict[Path, ArrayTask]:
         """Submits the jobs that are neither done nor queued. A lock prevents two commands from submitting them twice.

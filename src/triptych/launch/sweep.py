@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -323,3 +324,10 @@ def collect(
     if failed:
         raise SweepFailed(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed), results)
     return results
+
+
+def print_next(jobs: Sequence[Job]) -> None:
+    """Prints the command that compares the finished jobs of a sweep; none for trials, which are not tested."""
+    if not any(job.is_trial for job in jobs):
+        folders = dict.fromkeys(str(job.directory.parent) for job in jobs)
+        print(f"next: {shlex.join(['triptych', 'compare', *folders])}", flush=True)
