@@ -41,7 +41,10 @@ def run_new(arguments: list[str]) -> None:
     """``triptych new``."""
     from triptych.cli.skeletons import GROUPS, write_skeleton
 
-    parser = make_parser("new", "Creates a template for your own experiment, task or corpus, with a passing test.")
+    parser = make_parser(
+        "new",
+        "Creates a template for your own experiment, task, corpus, optimizer or part of a block, with a passing test.",
+    )
     parser.add_argument("kind", metavar="KIND", help=f"one of {', '.join(GROUPS)}")
     parser.add_argument("name", metavar="NAME", help="its name; files are written to the current folder")
     parsed = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Templates for the user's own experiments, tasks and corpora, each with a passing test."""
+"""Templates for your own experiments, tasks, corpora, optimizers and parts of blocks, each with a passing test."""
 
 import importlib.util
 import re
@@ -6,16 +6,27 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from triptych.config import ConfigError
+from triptych.config import PARTS, ConfigError
 from triptych.config.diagnose import choices_of
 from triptych.config.paths import check_writable
 
-GROUPS = {"experiment": "experiment", "task": "task", "corpus": "data"}
+DERIVED = {
+    "attention": ("triptych.nn", "MultiHeadAttention", "multi_head"),
+    "position": ("triptych.nn", "Rotary", "rotary"),
+    "norm": ("triptych.nn", "LayerNorm", "layer_norm"),
+    "feed_forward": ("triptych.nn", "FeedForward", "mlp"),
+    "residual": ("triptych.nn", "PreNorm", "pre_norm"),
+    "optimizer": ("triptych.training.optimizers", "AdamW", "adamw"),
+}
+"""The package, class and choice that a new part of a block, or an optimizer, starts from."""
+GROUPS = {"experiment": "experiment", "task": "task", "corpus": "data", "optimizer": "optimizer"} | {
+    part: f"block/{part}" for part in PARTS
+}
 """The config group of each kind of template."""
-CHOSEN = {
-    "experiment": "experiment=",
-    "task": "data=dates model=encoder_only task=",
-    "corpus": "task=classification model=encoder_only data=",
+CHOSEN = {"experiment": "experiment=", "task": "data=dates model=encoder_only task="} | {
+    kind: f"task=classification model=encoder_only {'' if kind == 'corpus' else 'data=dates '}{group}="
+    for kind, group in GROUPS.items()
+    if kind not in ("experiment", "task")
 }
 """The overrides that use a template, up to its name."""
 
@@ -58,10 +69,19 @@ def make_skeleton(kind: str, name: str) -> dict[Path, str]:
         "up": "/".join([".."] * (2 + name.count("/"))),
         "chosen": ", ".join(f'"{override}"' for override in f"{CHOSEN[kind]}{name}".split()),
         "allowed": "" if kind == "experiment" else f', "TRIPTYCH_ALLOW": "{name}"',
+        "kind": kind,
+        "imports": "",
+        "check": "",
     }
-    places = {f"conf/{GROUPS[kind]}/{name}.yaml": f"{kind}.yaml", f"test_{module}.py": "test.py"}
+    folder, template = files("triptych.cli") / "skeletons", kind
+    if kind in DERIVED:
+        template = "part"
+        fill |= dict(zip(("package", "base", "parent"), DERIVED[kind], strict=True))
+    if kind in PARTS:
+        fill["imports"] = f"\nfrom {name} import {fill['title']}\nfrom triptych.testing import check_part\n"
+        fill["check"] = Template((folder / "check.py.txt").read_text(encoding="utf-8")).substitute(fill)
+    places = {f"conf/{GROUPS[kind]}/{name}.yaml": f"{template}.yaml", f"test_{module}.py": "test.py"}
     if kind != "experiment":
-        places = {f"{module}.py": f"{kind}.py", **places}
-    folder = files("triptych.cli") / "skeletons"
+        places = {f"{module}.py": f"{template}.py", **places}
     texts = {place: (folder / f"{source}.txt").read_text(encoding="utf-8") for place, source in places.items()}
     return {Path(place): Template(text).substitute(fill) for place, text in texts.items()}
