@@ -20,11 +20,12 @@ from triptych.launch.sweep import (
     common_name,
     describe_shared,
     digest_of,
+    end_sweep,
     experiment_of,
     job_directory,
     name_jobs,
-    print_next,
 )
+from triptych.storage.redaction import Redactor
 
 TRANSLATION = "experiment=dates/translation"
 
@@ -130,7 +131,8 @@ def test_a_plain_folder_is_not_quoted(folder: str) -> None:
 def test_a_sweep_ends_with_the_command_that_compares_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Trials of a search are not tested, so there is nothing to compare."""
     own = [[f"seed={seed}"] for seed in (1, 2)]
-    print_next([Job(one, Path("my sweep") / one[0], OmegaConf.create()) for one in own])
+    end_sweep([Job(one, Path("my sweep") / one[0], OmegaConf.create()) for one in own], {}, Redactor())
     assert capsys.readouterr().out == "next: triptych compare 'my sweep'\n"
-    print_next([Job([*one, "++callbacks.pruning=x"], Path("search") / one[0], OmegaConf.create()) for one in own])
+    trials = [Job([*one, "++callbacks.pruning=x"], Path("search") / one[0], OmegaConf.create()) for one in own]
+    end_sweep(trials, {}, Redactor())
     assert capsys.readouterr().out == ""

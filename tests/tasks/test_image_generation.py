@@ -45,6 +45,13 @@ def make_task(
     return evaluating(task)
 
 
+def test_an_image_may_be_filled_in_pixel_by_pixel_where_it_is_most_of_the_positions() -> None:
+    """An image is no text, whose places are at most half of the positions."""
+    task = make_task("encoder_only", image_size=(4, 5), steps=20, max_length=24)
+    (drawn,) = predict(task, ["one"])
+    assert drawn.shape == (1, 4, 5)
+
+
 def example(pixels: Any, text: str = "one", *, brightest: int = 1) -> Example:
     return Example(f"the {text}", target=text, image=Image.of(np.array(pixels, dtype=float), brightest))
 

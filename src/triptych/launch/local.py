@@ -21,16 +21,7 @@ from triptych.launch.environment import cpus
 from triptych.launch.forked_jobs import fork_job
 from triptych.launch.forks import Child
 from triptych.launch.signals import STOPS, record_signals
-from triptych.launch.sweep import (
-    Failure,
-    Job,
-    collect,
-    describe_shared,
-    jobs_of,
-    print_next,
-    redact_notes,
-    train_command,
-)
+from triptych.launch.sweep import Failure, Job, describe_shared, end_sweep, jobs_of, redact_notes, train_command
 from triptych.launch.watch import age, share_done, time_left
 from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
@@ -74,9 +65,7 @@ class LocalJobRunner(Launcher):
         if shared := describe_shared(jobs):
             print(redact(shared), flush=True)
         failures = run_jobs(jobs, train_command(self._config), self._n_jobs, redact)
-        results = collect(jobs, failures, [], redact)
-        print_next(jobs)
-        return results
+        return end_sweep(jobs, failures, redact)
 
 
 def run_jobs(

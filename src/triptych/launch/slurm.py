@@ -26,8 +26,8 @@ from triptych.launch.sweep import (
     Job,
     collect,
     describe_shared,
+    end_sweep,
     jobs_of,
-    print_next,
     redact_notes,
     train_command,
 )
@@ -224,9 +224,7 @@ class SlurmJobRunner(Launcher):
         except KeyboardInterrupt:
             print(f"the jobs continue; {again}", file=sys.stderr)
             raise SystemExit(130) from None
-        results = collect(jobs, failures, [], redact)
-        print_next(jobs)
-        return results
+        return end_sweep(jobs, failures, redact)
 
     def submit(self, jobs: Sequence[Job]) -> dict[Path, ArrayTask]:
         """Submits the jobs that are neither done nor queued. A lock prevents two commands from submitting them twice.

@@ -326,8 +326,11 @@ def collect(
     return results
 
 
-def print_next(jobs: Sequence[Job]) -> None:
-    """Prints the command that compares the finished jobs of a sweep; none for trials, which are not tested."""
+def end_sweep(jobs: Sequence[Job], failures: Mapping[Path, Failure], redact: Redactor) -> list[JobReturn]:
+    """The results of the jobs, see ``collect``. Prints the command that compares them; none for trials, which are not
+    tested."""
+    results = collect(jobs, failures, [], redact)
     if not any(job.is_trial for job in jobs):
         folders = dict.fromkeys(str(job.directory.parent) for job in jobs)
         print(f"next: {shlex.join(['triptych', 'compare', *folders])}", flush=True)
+    return results

@@ -241,13 +241,6 @@ class Denoising(GenerativeTask):
             ids = restore_spans(given, ids, self.tokenizer.special.sentinels)
         return self.tokenizer.decode(ids)
 
-    @property
-    def mask(self) -> int:
-        """The mask token."""
-        mask = self.tokenizer.special.mask
-        assert mask is not None
-        return mask
-
 
 def mask_tokens(
     ids: Int[np.ndarray, " length"],

@@ -226,7 +226,7 @@ class GenerativeTask(Task):
         self, batch: Batch, shares: Float[Tensor, " texts"], orders: Float[Tensor, "batch length"]
     ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """The weighted losses of hidden places, see ``hide``, the most likely tokens there, and the weights."""
-        hidden, weights = hide(batch, self._mask, shares, orders)
+        hidden, weights = hide(batch, self.mask, shares, orders)
         nats, guesses = self._losses(hidden, weights.flatten().nonzero()[:, 0])
         return nats * weights, guesses, weights
 
@@ -234,7 +234,7 @@ class GenerativeTask(Task):
         """Computes the sum of the losses over the target labels; of an encoder, a bound on it."""
         if not self.is_filled_in:
             return super().training_loss(batch)
-        hidden, weights = hide(batch, self._mask, *draw(batch))
+        hidden, weights = hide(batch, self.mask, *draw(batch))
         scored = weights.flatten().nonzero()[:, 0]
         logits, labels = self.forward(hidden).flatten(0, 1)[scored], batch.labels.flatten()[scored]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -244,7 +244,8 @@ class GenerativeTask(Task):
         return 0 if self.is_filled_in else super().num_unprojected(batch)
 
     @property
-    def _mask(self) -> int:
+    def mask(self) -> int:
+        """The mask token."""
         mask = self.tokenizer.special.mask
         assert mask is not None
         return mask
@@ -338,18 +339,18 @@ class GenerativeTask(Task):
 
         def propose(tokens: Int[Tensor, "batch length"]) -> Proposal:
             logits = self.forward(with_tokens(batch, tokens))[places].float()
-            logits[:, self._mask] = -torch.inf
+            logits[:, self.mask] = -torch.inf
             logits = logits.view(len(given), self.num_places, -1)
             now = tokens[places].view(len(given), -1)
             chosen = propose_tokens(
-                logits, now == self._mask, self.end, partial(self.sampling.choose, generator=generator)
+                logits, now == self.mask, self.end, partial(self.sampling.choose, generator=generator)
             )
             p = logits.softmax(-1).gather(2, chosen[..., None])[..., 0]
             proposed = tokens.masked_scatter(places, chosen)
             is_by_confidence = self.filling_order == "confidence"
             return proposed, ranks.masked_scatter(places, -p) if is_by_confidence else ranks
 
-        start = batch.inputs.masked_fill(places, self._mask)
+        start = batch.inputs.masked_fill(places, self.mask)
         filled = fill_in(start, places, propose, self.num_inference_steps or self.num_places)
         rows = filled[places].view(len(given), -1).tolist()
         return [row[: row.index(self.end)] if self.end in row else row for row in rows]

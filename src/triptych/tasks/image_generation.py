@@ -66,6 +66,8 @@ class ImageGeneration(GenerativeTask):
     title = "Image generation"
     columns = ("image", "target")
 
+    is_filled_in = False
+    """See ``GenerativeTask``; an encoder fills in pixels by the methods of this class."""
     label_smoothing: float = field(default=0.0, init=False)
     max_new_tokens: int = field(init=False)
     logits_processors: LogitsProcessors | None = field(default=None, init=False)

@@ -133,10 +133,8 @@ class LanguageModeling(GenerativeTask):
         ones, times the fraction of labels per hidden token."""
         if not self.masked_share or torch.rand(()) >= self.masked_share:
             return super().training_loss(batch)
-        mask = self.tokenizer.special.mask
-        assert mask is not None
         others = torch.from_numpy(self.tokenizer.text_ids).to(self.device)
-        masked = mask_next_tokens(batch, self.mask_prob, mask, others)
+        masked = mask_next_tokens(batch, self.mask_prob, self.mask, others)
         return super().training_loss(masked) * (len(batch.scored) / max(len(masked.scored), 1))
 
     @classmethod
@@ -232,17 +230,16 @@ class LanguageModeling(GenerativeTask):
         if not text.ids:
             return
         if method not in ("log_likelihood", "prefix_log_likelihood"):
-            assert special.mask is not None
             begin = [special.bos, *context]
             num_ends = self.max_length - len(begin) - len(text.ids) if self.is_filled_in else 0
             end = [special.eos] * (0 if self.corpus.is_stream else num_ends)
             if method == "diffusion_bound":
-                yield from diffusion_views(begin, text.ids, end, special.mask)
+                yield from diffusion_views(begin, text.ids, end, self.mask)
                 return
             ends = word_ends(text) if method == "pseudo_log_likelihood_l2r" else range(1, len(text.ids) + 1)
             if method == "left_to_right":
-                end, ends = [special.mask] * num_ends, [len(text.ids)] * len(text.ids)
-            yield from masked_views(begin, text.ids, end, special.mask, ends, predicts_next=not self.is_filled_in)
+                end, ends = [self.mask] * num_ends, [len(text.ids)] * len(text.ids)
+            yield from masked_views(begin, text.ids, end, self.mask, ends, predicts_next=not self.is_filled_in)
             return
         if self.architecture == "full":
             item = self.lay_out(special.single(context), text.ids)

@@ -100,10 +100,7 @@ class SequenceToSequence(GenerativeTask):
         _, guesses = self.scored_tokens(metrics, batch)
         # Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it.
         if stage == "val" and self.is_filled_in:
-            outputs = self.decode([self._fitting(ids) for ids in self._sources_of(batch)])
-            references = [self.reference(example) for example in batch.examples if example is not None]
-            num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
-            metrics["exact_match"].update(num_exact, len(outputs))
+            self._count_exact(metrics, batch, self.decode([self._fitting(ids) for ids in self._sources_of(batch)]))
             return None
         if stage == "val":
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE_INDEX)).all(1)
@@ -133,11 +130,16 @@ class SequenceToSequence(GenerativeTask):
         )
 
     def _score(self, metrics: Metrics, batch: Batch, outputs: list[str]) -> Predictions:
+        references = self._count_exact(metrics, batch, outputs)
+        indices = None if batch.indices is None else batch.indices.tolist()
+        return Predictions(outputs, self.score(metrics, outputs, references), indices)
+
+    def _count_exact(self, metrics: Metrics, batch: Batch, outputs: Sequence[str]) -> list[str]:
+        """Adds outputs to exact match, and returns their references."""
         references = [self.reference(example) for example in batch.examples if example is not None]
         num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         metrics["exact_match"].update(num_exact, len(outputs))
-        indices = None if batch.indices is None else batch.indices.tolist()
-        return Predictions(outputs, self.score(metrics, outputs, references), indices)
+        return references
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Returns the generated text for each input."""
